@@ -91,7 +91,7 @@ pub fn inside() -> Result<()> {
     Ok(())
 }
 
-/// Counts in new namespaces. `program` must call [`inside`] if its only argument is [`INSIDE`].
+/// `program` must call [`inside`] if its only argument is [`INSIDE`].
 pub fn count(program: &Path) -> Result<CountTable<u64>> {
     let mut command = Command::new("unshare");
     command.args(["-Urnm", "--"]).arg(program).arg(INSIDE).stdin(Stdio::null());

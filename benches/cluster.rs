@@ -54,14 +54,12 @@ impl ClusterSize {
         UDP
     }
 
-    /// A Service and its EndpointSlice that [`ClusterSize::changes`] lacks.
     pub fn another(self) -> Vec<Change> {
         // A multiple of ten is a cluster-IP Service over TCP.
         let index = self.services.next_multiple_of(10);
         vec![service(index), self.slice(index, SliceEndpoints::Original(0))]
     }
 
-    /// The deletion of [`ClusterSize::another`].
     pub fn without_another(self) -> Vec<Change> {
         let key = key(self.services.next_multiple_of(10));
         vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)]
@@ -119,7 +117,6 @@ pub fn cluster_ip(index: u32) -> Ipv4Addr {
     address([10, 96, 0, 1], index)
 }
 
-/// The address of an initial endpoint of a Service.
 pub fn pod_ip(size: ClusterSize, index: u32, position: u32) -> Ipv4Addr {
     address([10, 128, 0, 1], index * size.endpoints + position)
 }

@@ -1,4 +1,4 @@
-//! Files of committed counts, by mode, cluster size and event, and the comparison with new counts.
+//! Files of committed counts, by mode, cluster size and event.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 
-/// A file in the folder of the benchmarks.
 pub struct CountFile {
     pub name: &'static str,
     pub committed: &'static str,
@@ -19,9 +18,8 @@ pub type CountTable<T> = BTreeMap<String, BTreeMap<String, BTreeMap<String, T>>>
 
 /// The counts of an event.
 pub trait Counts: DeserializeOwned + Copy {
-    /// The counts as YAML.
     fn text(&self) -> String;
-    /// The name of each count, the count, and the largest count that is no regression from it.
+    /// Name, count, and the largest count without regression.
     fn counts(&self) -> Vec<(&'static str, u64, u64)>;
 }
 
@@ -53,7 +51,7 @@ impl CountFile {
         std::fs::write(&path, self.text(table)).with_context(|| format!("write {path}"))
     }
 
-    /// The counts that have grown, and the events that only one table has.
+    /// Grown counts, and events that only one table has.
     pub fn regressions<T: Counts>(&self, before: &CountTable<T>, now: &CountTable<T>) -> Vec<String> {
         let (before, now) = (flat(before), flat(now));
         let gone = before.keys().filter(|key| !now.contains_key(*key));
@@ -67,7 +65,6 @@ impl CountFile {
         found
     }
 
-    /// The counts that have shrunk.
     pub fn improvements<T: Counts>(&self, before: &CountTable<T>, now: &CountTable<T>) -> Vec<String> {
         let (before, now) = (flat(before), flat(now));
         now.iter().filter_map(|(key, counts)| Some(grown(key, *counts, *before.get(key)?))).flatten().collect()

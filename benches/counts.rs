@@ -1,4 +1,4 @@
-//! Counts the requests to the kernel and the allocations of a sync after each event.
+//! Counts a sync's requests to the kernel and allocations after each event.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl Counts for EventCounts {
     }
 }
 
-/// Counts everything. The calling program must have [`crate::allocations::Counting`] as its allocator.
+/// The program must have [`crate::allocations::Counting`] as its allocator.
 pub fn count() -> Result<CountTable<EventCounts>> {
     let mut counts = CountTable::new();
     for mode in MODES {

@@ -14,7 +14,7 @@ pub enum Event {
     Percent,
     LastGoes,
     FirstComes,
-    /// The node gets another address. The proxy notices the address with the next change, which is part of the event.
+    /// The node gets another address, which the proxy notices with the next change.
     Address,
     /// One endpoint of a UDP Service is replaced, with its conntrack entries.
     Udp,
@@ -78,7 +78,7 @@ impl Event {
         matches!(self, Event::First | Event::Restart)
     }
 
-    /// The input that prepares the event and is not measured.
+    /// Not measured.
     pub fn before(self, size: ClusterSize) -> Option<EventInput> {
         let changes = match self {
             Event::FirstComes => vec![size.slice(size.typical(), SliceEndpoints::None)],

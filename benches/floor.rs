@@ -1,4 +1,4 @@
-//! The floor: the transactions of the proxy, sent again by the shortest possible program.
+//! The floor: the proxy's transactions, sent again by the shortest possible program.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::subject::kernel::SentTransaction;
 pub enum Floor {
     /// Text for a restore command. The state before the event does not matter.
     Text(&'static str, String),
-    /// The batches before the event, and those of the event. Batches name rules by handles, which depend on all earlier batches.
+    /// The batches before the event, and those of the event: they name rules by handles of earlier batches.
     Netlink(Vec<SentTransaction>, Vec<SentTransaction>),
 }
 

@@ -23,7 +23,6 @@ const MARK: &str = "measured: ";
 const SAMPLES: usize = 9;
 /// Exit status of `svclab` where no microVM can be started.
 const UNABLE: i32 = 3;
-/// Time for a boot and all points on a busy machine without KVM.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +32,7 @@ struct MeasuredPoint {
     detail: Option<Detail>,
 }
 
-/// Writes measured points to standard error, which is all that a guest hands out.
+/// To standard error, which is all that a guest hands out.
 struct GuestPoints;
 
 impl Points for GuestPoints {
@@ -63,7 +62,7 @@ pub fn role() -> Option<Result<ExitCode>> {
     })
 }
 
-/// Measures in a microVM. Returns what was left out, with reasons.
+/// Returns what was left out, with reasons.
 pub fn run(bench: &mut Bench) -> Result<Vec<String>> {
     let mut guest = None;
     for (id, size) in ladder::guest_points() {
@@ -85,7 +84,7 @@ pub fn run(bench: &mut Bench) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// The points that a microVM measured, by id, or why no microVM can be started.
+/// By id, or why no microVM can be started.
 fn boot() -> Result<Result<BTreeMap<String, MeasuredPoint>, String>> {
     let own = std::env::current_exe().context("find this program's own path")?;
     let mut command = Command::new(&own);

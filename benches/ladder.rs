@@ -27,7 +27,7 @@ const IN_GUEST: [ClusterSize; 2] =
 const LARGE_TABLE: [Event; 7] =
     [Event::First, Event::Restart, Event::Nothing, Event::Endpoint, Event::More, Event::Service, Event::Percent];
 
-/// The clusters with their events. `large` adds clusters that are known to be hard (kubernetes#139513 and #135639).
+/// `large` adds clusters that are known to be hard (kubernetes#139513 and #135639).
 fn ladder(writer: &BenchWriter, large: bool) -> Vec<(ClusterSize, &'static [Event])> {
     let is_table = writer.kernel == KernelKind::Table;
     let at_large = if is_table { &LARGE_TABLE[..] } else { &LARGE[..] };
@@ -75,7 +75,7 @@ pub fn guest_points() -> Vec<(PointId, ClusterSize)> {
     points
 }
 
-/// Whether the event can be measured: some events read the kernel's state, which [`KernelKind::Silent`] lacks.
+/// Some events read the kernel's state, which [`KernelKind::Silent`] lacks.
 fn applies(writer: &BenchWriter, event: Event) -> bool {
     writer.kernel != KernelKind::Silent || !matches!(event, Event::Restart | Event::Address)
 }
@@ -137,7 +137,7 @@ fn first(bench: &mut dyn Points, writer: &BenchWriter, size: ClusterSize) -> Res
     Ok(())
 }
 
-/// Starts a daemon and waits for its first sync. Records its transactions if `keep`.
+/// Waits for the first sync. Records transactions if `keep`.
 fn start(
     writer: &BenchWriter,
     size: ClusterSize,
@@ -168,7 +168,7 @@ fn detail(took: SyncTimes) -> Detail {
     }
 }
 
-/// A daemon that has synced its cluster. It is started at the first use.
+/// Started at the first use.
 struct SyncedDaemon<'w> {
     writer: &'w BenchWriter,
     size: ClusterSize,
@@ -214,7 +214,7 @@ impl SyncedDaemon<'_> {
         event != Event::Nothing && !(is_userspace && endpoints_alone)
     }
 
-    /// The transactions of an event, of a daemon that had no other event: batches name handles.
+    /// A daemon without other events: batches name handles.
     fn floor(&mut self, event: Event) -> Result<Floor> {
         let (size, command, round) = (self.size, self.writer.restore_command(), self.round + 1);
         self.round = round;

@@ -11,7 +11,7 @@ use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 use crate::results::{Detail, PointId};
 
 pub trait Points {
-    /// Measures `once`, which returns its time and details. Returns false if the command line does not select the point.
+    /// `once` returns its time and details. False: the command line does not select the point.
     fn point(&mut self, id: &PointId, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool>;
 }
 
@@ -112,7 +112,6 @@ impl Bench {
     }
 }
 
-/// `bench/` in the target directory that this program was built into.
 pub fn output_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("find this program's own path")?;
     // target/<profile>/deps/<program>

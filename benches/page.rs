@@ -1,4 +1,4 @@
-//! Presents the results as `sync.md` and as one self-contained page, `index.html`.
+//! Writes `sync.md` and the self-contained page `index.html`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -111,7 +111,6 @@ fn rows(page: &mut String, table: &Table, show: impl Fn(&str, usize, Option<&Poi
     page.push_str("</table>\n");
 }
 
-/// A time or rate with its ratio to the floor, memory, change and age.
 fn cell(table: &Table, name: &str, column: usize, point: Option<&Point>) -> String {
     let Some(point) = point else { return "-".to_owned() };
     let mut text = point.throughput.map_or_else(|| duration(point.median), |amount| rate(amount, point.median));

@@ -14,11 +14,11 @@ use crate::subject::kernel::KernelRequests;
 /// Criterion's group, function and value of a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointId {
-    /// The event, such as `endpoint-replaced`.
+    /// Such as `endpoint-replaced`.
     pub group: String,
-    /// The writer, such as `iptables-nft`.
+    /// Such as `iptables-nft`.
     pub series: String,
-    /// The cluster, such as `1000x10`.
+    /// Such as `1000x10`.
     pub value: String,
 }
 
@@ -34,14 +34,14 @@ impl PointId {
     }
 }
 
-/// Details of a point besides its time; memory is in bytes.
+/// Memory is in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Detail {
     pub apply: Option<Duration>,
     #[serde(default)]
     pub render: Option<Duration>,
-    /// Time of the longest transaction in the kernel.
+    /// The longest transaction in the kernel.
     #[serde(default)]
     pub longest: Option<Duration>,
     /// The longest pause of other tasks of the daemon's runtime.
@@ -49,16 +49,16 @@ pub struct Detail {
     pub pause: Option<Duration>,
     pub asked: Option<KernelRequests>,
     pub peak_memory: Option<u64>,
-    /// Settled resident memory of the process, in bytes.
+    /// Settled resident memory.
     #[serde(default)]
     pub resident: Option<u64>,
-    /// Growth of the kernel's memory, in bytes: slabs, per-CPU memory, and `vmalloc`.
+    /// Growth of slabs, per-CPU memory and `vmalloc`.
     #[serde(default)]
     pub kernel_memory: Option<u64>,
 }
 
 impl Detail {
-    /// The median of each time and size, the largest peak memory, and the counts of the last run.
+    /// Median times and sizes, the largest peak memory, the last counts.
     pub fn median(details: Vec<Detail>) -> Option<Detail> {
         let last = *details.last()?;
         let middle = |part: fn(&Detail) -> Option<Duration>| {
@@ -137,7 +137,7 @@ struct Interval {
     upper_bound: f64,
 }
 
-/// Reads criterion's results under `output`. Results before `began` are of an earlier run.
+/// Results before `began` are of an earlier run.
 pub fn read(output: &Path, began: SystemTime) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     for group in directories(&output.join("criterion")) {
@@ -189,7 +189,7 @@ fn point(output: &Path, directory: &Path, began: SystemTime) -> Result<Point> {
     })
 }
 
-/// The points of a group: a column for each cluster size, a row for each series.
+/// A column per cluster size, a row per series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
     pub columns: Vec<String>,
@@ -197,7 +197,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of a group. Rows are in the order of their names in `order`, then by name.
+    /// Rows by `order`, then by name.
     pub fn of(points: &[Point], group: &str, order: &[String]) -> Table {
         let mut columns: Vec<(Vec<u64>, String)> = Vec::new();
         let mut rows: BTreeMap<(usize, String), BTreeMap<String, Point>> = BTreeMap::new();
@@ -217,7 +217,7 @@ impl Table {
     }
 }
 
-/// The numbers in a value, last one first: endpoints sort before Services.
+/// Last one first: endpoints sort before Services.
 pub fn numbers(value: &str) -> Vec<u64> {
     value.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).rev().collect()
 }

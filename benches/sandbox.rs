@@ -34,8 +34,8 @@ pub fn inside() -> Result<Option<BenchOptions>> {
 
 /// Executes this program in new namespaces by `unshare` (util-linux). Returns only at a failure.
 ///
-/// Only the host's root may enlarge a socket's buffer beyond `net.core.wmem_max`, which `iptables-nft-restore` needs for large
-/// transactions, so a user namespace is created only where needed.
+/// Only the host's root may exceed `net.core.wmem_max`, which `iptables-nft-restore` needs, so a user namespace is
+/// created only where needed.
 pub fn enter(options: &BenchOptions, arguments: &[OsString]) -> Result<()> {
     let program = env::current_exe().context("find this program's own path")?;
     let as_root = ["--mount", "--net", "--"];
@@ -59,7 +59,7 @@ pub fn fresh_network() -> Result<()> {
     }
     unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
     if IN_GUEST.load(Ordering::Relaxed) {
-        // Without an address every destination counts as broadcast, which IPVS rejects (`__inet_dev_addr_type`,
+        // Else every destination counts as broadcast, which IPVS rejects (`__inet_dev_addr_type`,
         // net/ipv4/fib_frontend.c).
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
         ensure!(up.success(), "ip link set lo up: {up}");

@@ -1,5 +1,3 @@
-//! The sections of the page: the groups in order, with their descriptions.
-
 use std::collections::BTreeSet;
 
 use crate::events::Event;
@@ -9,12 +7,11 @@ use crate::{client_view, packets};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// Criterion's name of the group.
     pub group: String,
     pub about: String,
 }
 
-/// The sections with results. Unknown groups are last.
+/// Unknown groups are last.
 pub fn all(points: &[Point]) -> Vec<Section> {
     let there: BTreeSet<&str> = points.iter().map(|point| point.id.group.as_str()).collect();
     let known: Vec<Section> = known().into_iter().filter(|section| there.contains(section.group.as_str())).collect();
@@ -30,7 +27,7 @@ fn known() -> Vec<Section> {
     events.chain(others.map(|(group, about)| section(group, about))).collect()
 }
 
-/// The order of rows: each writer, its floor, and its places.
+/// Each writer, its floor, its places.
 pub fn order() -> Vec<String> {
     let of = |writer: &BenchWriter| {
         let places = ["first", "middle", "last"].map(|place| format!("{}-{place}", writer.name));

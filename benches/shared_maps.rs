@@ -1,4 +1,4 @@
-//! The floor of a first sync in nftables mode: one batch with the same Services in shared maps, without the proxy's library.
+//! A first sync's floor in nftables mode: the same Services in shared maps in one batch.
 
 use anyhow::{Context, Result};
 use nf_tables::field::{self, KeyField};
@@ -21,7 +21,6 @@ const PROTOCOLS: [u8; 2] = [6, 17];
 /// Elements of one netlink message.
 const AT_ONCE: usize = 4096;
 
-/// A table with every Service of a cluster.
 pub fn batch(size: ClusterSize) -> Result<Batch> {
     let mut batch = Batch::new();
     write(&mut batch, size).context("write the batch of shared maps")?;
@@ -90,7 +89,6 @@ fn spec<'a>(name: &'a str, key: &[KeyField], data: Option<MapData>, size: u32, u
     }
 }
 
-/// A rule that DNATs to a random endpoint.
 fn pick(protocol: u8, key: &[KeyField], map: &str, endpoints: u32) -> Rule {
     let mut rule = Rule::new();
     rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, CmpOp::Equal, &[protocol]);
@@ -102,7 +100,7 @@ fn pick(protocol: u8, key: &[KeyField], map: &str, endpoints: u32) -> Rule {
     rule
 }
 
-/// Adds the elements. Each field of a key is padded to four bytes.
+/// Pads each field of a key to four bytes.
 fn elements(batch: &mut Batch, table: Table<'_>, size: ClusterSize) -> Result<(), nf_tables::EncodeError> {
     let protocol = |index| [PROTOCOLS[usize::from(is_udp(index))], 0, 0, 0];
     let port = |number: u16| {

@@ -1,5 +1,3 @@
-//! The lab's Kubernetes API on the node, with the cluster's objects.
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -13,10 +11,8 @@ use svcproxy::model::Change;
 
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
 
-/// The API server, which ends when this is dropped.
 pub(super) struct BenchApi {
     server: ApiServer,
-    /// The kubeconfig of clients on the node.
     pub(super) kubeconfig: PathBuf,
 }
 

@@ -1,5 +1,3 @@
-//! Connects to an address until it answers as expected.
-
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
@@ -12,14 +10,12 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket, sockopt,
 };
 
-/// The time between two attempts, which is also the error of a measured time.
+/// Also the error of a measured time.
 const EVERY: Duration = Duration::from_millis(2);
-/// The time to wait for an answer before the next attempt.
 const SOON: Duration = Duration::from_millis(1);
 /// An attempt without an answer for so long is silent.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// The answer to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectAnswer {
     Connected,
@@ -29,7 +25,7 @@ pub(super) enum ConnectAnswer {
     Silent,
 }
 
-/// The time of the first of two consecutive answers of this kind. A single answer may belong to an old connection.
+/// The time of the first of two such answers in a row: a single one may belong to an old connection.
 pub(super) fn until(to: SocketAddr, wanted: ConnectAnswer, limit: Duration) -> Result<Option<Instant>> {
     let begin = Instant::now();
     let (mut next, mut first) = (begin, None);
@@ -54,7 +50,6 @@ pub(super) fn until(to: SocketAddr, wanted: ConnectAnswer, limit: Duration) -> R
     Ok(None)
 }
 
-/// Attempts to connect; returns an answer, or the socket that waits for one.
 fn attempt(to: SocketAddr) -> Result<Result<ConnectAnswer, OwnedFd>> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None).context("make a socket")?;
@@ -77,7 +72,7 @@ fn judge(error: Errno) -> Result<ConnectAnswer> {
     }
 }
 
-/// Waits for [`SOON`], and removes the sockets with an answer and those that are silent.
+/// Removes the sockets with an answer and those that are silent.
 fn listen(waiting: &mut Vec<(Instant, OwnedFd)>, heard: &mut Vec<ConnectAnswer>) -> Result<()> {
     let mut sockets: Vec<PollFd> =
         waiting.iter().map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLOUT)).collect();

@@ -1,5 +1,3 @@
-//! Memory of a process and of the kernel.
-
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! Measures the time from a change in the Kubernetes API to the first connection that follows it, with svcproxy and other proxies.
+//! Measures the time from a change in the API to the first connection that follows it.
 
 mod api;
 mod attempt;
@@ -47,7 +47,7 @@ const LARGE: [ClusterSize; 3] = [
     ClusterSize { services: 5000, endpoints: 50 },
 ];
 
-/// Measures svcproxy and the proxies that `files` describe. Returns what was left out, with reasons.
+/// Returns what was left out, with reasons.
 pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf], large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     let programs = MeasuredProxy::all(files)?;

@@ -19,7 +19,7 @@ pub struct ProxyVariant {
     pub name: &'static str,
     mode: &'static str,
     program: &'static str,
-    /// The largest number of endpoints in the cluster, and the reason for the limit.
+    /// The most endpoints in the cluster, and the reason.
     up_to: (u32, &'static str),
 }
 
@@ -87,7 +87,6 @@ impl MeasuredProxy {
         }
     }
 
-    /// Writes the configuration and returns the process to start on the node.
     pub(super) fn process(&self, variant: &ProxyVariant, api: &BenchApi) -> Result<ProcessSpec> {
         let own = configuration(&api.kubeconfig, variant.mode);
         let config = match self {

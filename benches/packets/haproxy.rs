@@ -1,5 +1,3 @@
-//! HAProxy in TCP mode, to compare userspace mode with.
-
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,20 +8,20 @@ use svclab_cluster::process::{ProcessHandle, ProcessSpec};
 
 use super::wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
-/// The port is that of every endpoint, so that HAProxy can be an endpoint of a Service.
+/// Every endpoint's port, so that HAProxy can be an endpoint.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(NODE_ADDRESS), FAR_PORT);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaProxy {
     pub name: &'static str,
-    /// Whether clients call a cluster IP with HAProxy as its endpoint, so that packets pass rules, as in userspace mode.
+    /// Through a cluster IP, so that packets pass rules as in userspace mode.
     pub behind_a_service: bool,
     option: &'static str,
 }
 
 impl HaProxy {
-    /// HAProxy without and with splicing, and behind a Service; or why HAProxy is missing.
+    /// Without splicing, with it, and behind a Service; or why HAProxy is missing.
     pub fn find() -> Result<[HaProxy; 3], String> {
         let answers = Command::new("haproxy").arg("-v").output().is_ok_and(|output| output.status.success());
         if !answers {

@@ -27,7 +27,7 @@ const SIZES: [ClusterSize; 3] = [
     ClusterSize { services: 5000, endpoints: 10 },
 ];
 const LARGE: ClusterSize = ClusterSize { services: 20_000, endpoints: 10 };
-/// The cluster for flows, whose packets match no rule after the first.
+/// Packets match no rule after the first.
 const SMALL: ClusterSize = ClusterSize { services: 10, endpoints: 10 };
 
 pub const MANY: u64 = 128;
@@ -118,7 +118,7 @@ fn set_up(bench: &mut Bench, runtime: &Runtime, writer: Option<&'static BenchWri
                 Some(scene) => scene,
                 None => scene.insert(Scene::build(runtime, writer, BACKEND, size)?),
             };
-            // Many connections per repetition: criterion counts the set-up of the scene as warm-up, and estimates repetitions by it.
+            // Criterion counts the scene's set-up as warm-up, and estimates repetitions by it.
             let work = move || traffic::connects(to, times * MANY);
             anyhow::Ok(runtime.block_on(scene.wires.on_client(work))?? / MANY as u32)
         })

@@ -1,4 +1,4 @@
-//! The client's traffic, on threads of the client's namespace. Functions return the time of the traffic.
+//! The client's traffic. Functions return its time.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -32,7 +32,7 @@ fn reset(stream: &TcpStream) -> Result<()> {
     setsockopt(stream, sockopt::Linger, &at_once).context("set the linger time")
 }
 
-/// Opens connections one after the other; returns the time of `connect` alone.
+/// Returns the time of `connect` alone.
 pub fn connects(to: SocketAddr, times: u64) -> Result<Duration> {
     let mut sum = Duration::ZERO;
     for _ in 0..times {

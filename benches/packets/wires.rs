@@ -1,4 +1,4 @@
-//! Two pods and a node between them, built by the lab; servers in the backend's pod.
+//! Two pods, and a node between them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -20,7 +20,6 @@ pub const FAR_PORT: u16 = crate::cluster::PORT;
 pub const NODE: &str = "node-1";
 pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 
-/// The namespaces, which are removed when this is dropped.
 pub struct Wires {
     cluster: Cluster,
 }
@@ -38,7 +37,7 @@ impl Wires {
         Ok(self.cluster.run(&ClusterHost::Node(NODE.to_owned()), work).await?)
     }
 
-    /// Runs `work` in the client's pod. Its threads stay in the pod.
+    /// Its threads stay in the pod.
     pub async fn on_client<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         Ok(self.cluster.run(&pod("client"), work).await?)
     }
@@ -47,7 +46,6 @@ impl Wires {
         self.cluster.spec()
     }
 
-    /// Starts a program on the node, which is killed when the handle is dropped.
     pub async fn spawn_on_node(&self, process: ProcessSpec) -> Result<ProcessHandle> {
         Ok(self.cluster.spawn_on_node(NODE, process).await?)
     }

@@ -1,4 +1,4 @@
-//! The proxy's daemon. The benchmark feeds it batches like a source, and polls the version that it has applied.
+//! Feeds the daemon batches like a source, and polls the version that it has applied.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ use super::{BenchWriter, KernelKind, config, node_addresses, port_range, table};
 use crate::events::EventInput;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The time between two polls, which is also the error of a measured time.
+/// Also the error of a measured time.
 const POLL: Duration = Duration::from_micros(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct SyncTimes {
     pub asked: KernelRequests,
 }
 
-/// A running daemon. It ends when this is dropped; its rules stay.
+/// Dropping it ends the daemon; the rules stay.
 pub struct RunningDaemon {
     batches: Option<UnboundedSender<Batch>>,
     addresses: Arc<Mutex<NodeAddresses>>,
@@ -66,7 +66,7 @@ pub struct RunningDaemon {
     runtime: Option<Runtime>,
 }
 
-/// Pauses of other tasks, measured until this is dropped.
+/// Pauses of other tasks, until this is dropped.
 pub struct Pauses(Arc<AtomicU64>);
 
 impl Pauses {
@@ -221,7 +221,7 @@ impl RunningDaemon {
         Ok(SyncTimes { total, apply, render, longest, asked: asked_now - asked })
     }
 
-    /// Measures how late a task of the daemon's runtime runs that sleeps for a millisecond at a time.
+    /// How late a task that sleeps for a millisecond runs.
     pub fn pauses(&self) -> Result<Pauses> {
         let latest = Arc::new(AtomicU64::new(0));
         let note = Arc::clone(&latest);
@@ -239,7 +239,7 @@ impl RunningDaemon {
         Ok(Pauses(latest))
     }
 
-    /// Records every transaction from now on, and returns those recorded before.
+    /// Starts recording; returns the transactions recorded before.
     pub fn keep_sent(&self) -> Vec<SentTransaction> {
         self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }
@@ -255,7 +255,7 @@ impl RunningDaemon {
 }
 
 impl Drop for RunningDaemon {
-    /// Ends the source and with it the daemon. Waits for the runner, which would panic without its runtime.
+    /// Waits for the runner, which would panic without its runtime.
     fn drop(&mut self) {
         drop(self.batches.take());
         if let Some(runtime) = self.runtime.take() {

@@ -1,4 +1,4 @@
-//! The proxy of one family without a daemon, with a fake kernel, so that counts are the same every time.
+//! The proxy of one family with a fake kernel: counts are the same every time.
 
 use anyhow::{Result, bail};
 use svcproxy::config::{Config, Mode};
@@ -19,7 +19,7 @@ use crate::events::EventInput;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventCost {
     pub asked: KernelRequests,
-    /// Allocations of the proxy, without those of the fake kernel.
+    /// Without the fake kernel's.
     pub allocated: Allocated,
 }
 
@@ -50,7 +50,6 @@ fn following<M: AtWork + 'static>(mut proxy: FamilyProxy<M>) -> Box<dyn Follow> 
     Box::new(proxy)
 }
 
-/// The fake kernel that a proxy leaves to the next one.
 pub struct FakeKernel {
     rules: FakeIptables,
     table: kernel::nftables::FakeNftTable,
@@ -127,7 +126,7 @@ impl DirectProxy {
         Ok(left)
     }
 
-    /// Records every transaction from now on, and returns those recorded before.
+    /// Starts recording; returns the transactions recorded before.
     pub fn keep_sent(&self) -> Vec<SentTransaction> {
         self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The kernel adapters of IPVS mode with counts and recording: rules, virtual servers, sets and the device.
+//! IPVS mode's kernel adapters with counts and recording.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -113,7 +113,6 @@ impl CallLog {
     }
 }
 
-/// Counts and times every call of the iptables commands.
 pub struct CountedIptables {
     kernel: Box<dyn Iptables + Send>,
     log: CallLog,
@@ -169,7 +168,7 @@ impl Iptables for CountedIptables {
     }
 }
 
-/// Counts and times every call of the netlink writer, its encoding included.
+/// Also counts the encoding.
 pub struct CountedNetlink {
     tables: NfTables,
     log: CallLog,
@@ -233,7 +232,7 @@ impl PacketFilter for CountedNetlink {
     }
 }
 
-/// Accepts everything and stores nothing. Its dumps are empty, so a full sync sends everything.
+/// Stores nothing. Dumps are empty, so a full sync sends everything.
 #[derive(Debug, Default)]
 pub struct Silent;
 

@@ -1,4 +1,4 @@
-//! The use of the proxy's library. Elsewhere only `model` types of `svcproxy` are named.
+//! The only use of the proxy's library besides its `model` types.
 
 pub mod daemon;
 pub mod direct;
@@ -22,13 +22,13 @@ pub use svcproxy::config::Mode;
 use crate::cluster::ClusterSize;
 use kernel::Silent;
 
-/// A method of programming the kernel: a row of the tables.
+/// A row of the tables.
 #[derive(Debug, Clone, Copy)]
 pub struct BenchWriter {
     pub name: &'static str,
     pub mode: Mode,
     pub kernel: KernelKind,
-    /// The largest number of endpoints in the cluster, and the reason for the limit.
+    /// The most endpoints in the cluster, and the reason.
     pub up_to: (u32, &'static str),
 }
 
@@ -120,7 +120,7 @@ pub fn as_proxy() -> Option<ExitCode> {
     std::env::var_os(AS_PROXY).map(|_| svcproxy::cli::main())
 }
 
-/// kube-proxy's defaults without a pause between syncs, and with a range of node port addresses that a new address is in.
+/// kube-proxy's defaults without a pause between syncs; node port addresses include a new address.
 fn config(mode: Mode) -> Config {
     let range = ipnet::Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
     Config {
@@ -131,14 +131,13 @@ fn config(mode: Mode) -> Config {
     }
 }
 
-/// The node's addresses, with or without the second one.
 fn node_addresses(with_further: bool) -> NodeAddresses {
     let mut local = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([198, 51, 100, 1])];
     local.extend(with_further.then_some(IpAddr::from([198, 51, 100, 2])));
     NodeAddresses { local, primary: vec![IpAddr::from([198, 51, 100, 1])], ..NodeAddresses::default() }
 }
 
-/// Listening ports of userspace mode, at least one for each Service.
+/// At least one per Service.
 fn port_range() -> Result<PortRange> {
     "10000-60000".parse().map_err(anyhow::Error::msg)
 }

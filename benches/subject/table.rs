@@ -1,5 +1,3 @@
-//! The kernel adapter of nftables mode with counts and recording, for netlink or a fake table.
-
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -18,7 +16,7 @@ use crate::allocations::Allocated;
 pub struct CountedTable<T> {
     table: T,
     log: CallLog,
-    /// Whether to encode each change again to count its batches, which the netlink table reports itself.
+    /// To count batches, which the netlink table reports itself.
     counts_batches: bool,
 }
 

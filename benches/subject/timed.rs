@@ -1,5 +1,3 @@
-//! Times a mode's renderer.
-
 use std::collections::BTreeSet;
 use std::time::Instant;
 

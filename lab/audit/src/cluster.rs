@@ -1,4 +1,4 @@
-//! The cluster by the snapshot: the oracle's world, and the owners of addresses.
+//! The snapshot's cluster: the oracle's world, and the owners of addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,7 +37,7 @@ pub struct KnownAddresses {
     pub endpoints: BTreeMap<IpAddr, SliceEndpoint>,
     /// Protocols and ports of host-network endpoints of this node.
     pub sockets: BTreeSet<(Number, u16)>,
-    /// Addresses of nodes, by node.
+    /// Node addresses by node name.
     pub nodes: BTreeMap<String, Vec<IpAddr>>,
 }
 
@@ -92,7 +92,7 @@ impl KnownAddresses {
         self.names.get(&address).cloned().unwrap_or_else(|| address.to_string())
     }
 
-    /// The address with its machine's name, if that is known.
+    /// The address with its machine's name, if known.
     #[must_use]
     pub fn named(&self, at: SocketAddr) -> String {
         match self.names.get(&at.ip()) {
@@ -105,8 +105,8 @@ impl KnownAddresses {
 /// IPVS mode's device for services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
 
-/// The node's listening sockets, if the snapshot has them. A socket at 0.0.0.0 listens on each IPv4 address; a socket at `::` counts for both
-/// families (`net.ipv6.bindv6only` is 0 by default).
+/// The listening sockets. 0.0.0.0 listens on each IPv4 address; `::` counts for both families (`net.ipv6.bindv6only` is
+/// 0 by default).
 #[must_use]
 pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     let own: Vec<IpAddr> =
@@ -123,7 +123,7 @@ pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     Some(all.collect())
 }
 
-/// The node's addresses without loopback's and services'.
+/// Without loopback's and services' addresses.
 pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
     own_networks(snapshot).map(|own| own.addr())
 }
@@ -135,8 +135,8 @@ pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
     own.filter(|own| !own.addr().is_loopback())
 }
 
-/// External IPs and load-balancer addresses in the node's networks without a known machine. MetalLB, kube-vip or an administrator makes some
-/// node answer for them.
+/// External IPs and load-balancer addresses in the node's networks without a known machine: some node answers for them,
+/// by MetalLB, kube-vip or an administrator.
 #[must_use]
 pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr> {
     let services = snapshot.objects.iter().flat_map(|objects| &objects.services);
@@ -156,7 +156,7 @@ pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr
     here.collect()
 }
 
-/// A Node object's addresses, internal ones first.
+/// Internal ones first.
 fn addresses_of(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     let of_type = |kind: &'static str| {
@@ -166,7 +166,7 @@ fn addresses_of(node: &Node) -> Vec<IpAddr> {
     of_type("InternalIP").chain(of_type("ExternalIP")).collect()
 }
 
-/// The collected node name, else the name of the Node object with an address of this machine, else the host name.
+/// The collected name, else the Node object with an address of this machine, else the host name.
 fn node_name(snapshot: &Snapshot, nodes: &BTreeMap<String, Vec<IpAddr>>, own: &BTreeSet<IpAddr>) -> String {
     if let Some(name) = &snapshot.node_name {
         return name.clone();
@@ -193,12 +193,11 @@ pub struct AuditPod {
     pub node: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// The ingress interface of the pod's packets, if the pod is on this node.
+    /// The ingress interface, if the pod is on this node.
     pub interface: Option<String>,
 }
 
-/// The oracle's cluster: this node with all its addresses, other nodes by their objects, and only the given pods, because an index of 50,000
-/// pods would be searched for every call.
+/// This node, other nodes by their objects, and only the given pods: 50,000 would be searched for every call.
 #[must_use]
 pub fn cluster(
     snapshot: &Snapshot,
@@ -211,7 +210,7 @@ pub fn cluster(
     let objects = snapshot.objects.clone().unwrap_or_default();
     let own: Vec<IpAddr> = own_addresses(snapshot).collect();
     let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
-    // The Node object's addresses come first: the node calls from the first one.
+    // The node calls from its first address.
     let mut addresses: Vec<IpAddr> = first.iter().copied().filter(|address| own.contains(address)).collect();
     addresses.extend(own.iter().filter(|address| !first.contains(address)));
     let mut nodes = vec![NodeMachine { name: known.node.clone(), addresses, ..NodeMachine::default() }];

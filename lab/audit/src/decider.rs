@@ -1,16 +1,16 @@
-//! The rule, virtual server or policy that decided a packet's outcome, and its owner.
+//! The rule, virtual server or policy that decided an outcome, and its owner.
 
 use svclab_oracle::Mode;
 use svclab_sim::network::{Journey, Outcomes, PacketVerdict};
 use svclab_sim::rules::ChainPolicy;
 use svclab_sim::trace::{DropReason, Event};
 
-/// The rule, virtual server or policy that decided an outcome.
+/// What decided an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
     /// The owner.
     pub program: RuleOwner,
-    /// The rule's chain; `None` for a virtual server and for a policy of iptables.
+    /// `None` for a virtual server and for a policy of iptables.
     pub chain: Option<String>,
     /// Position and text.
     pub text: String,
@@ -27,7 +27,6 @@ pub enum RuleOwner {
     Unknown,
 }
 
-/// Prefixes of chain names, and their programs.
 const PREFIXES: [(&str, &str); 22] = [
     ("cali-", "Calico"),
     ("DOCKER", "docker"),
@@ -53,7 +52,6 @@ const PREFIXES: [(&str, &str); 22] = [
     ("nixos-", "NixOS' firewall"),
 ];
 
-/// The owner of an iptables chain.
 fn of_chain(chain: &str) -> RuleOwner {
     if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
         return RuleOwner::Other(name);
@@ -76,7 +74,7 @@ fn of_table(table: &str, chain: &str) -> RuleOwner {
     }
 }
 
-/// The last rule that translated, rejected or dropped the request of a journey.
+/// The last rule that translated, rejected or dropped the request.
 #[must_use]
 pub fn decider(journey: &Journey) -> Option<Decider> {
     let (mut last, mut decided) = (None, None);
@@ -122,7 +120,6 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
 pub fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&PacketVerdict>) -> Option<&'a Journey> {
     let ways = found.ways.iter().map(|(_, journey)| journey);
     match verdict {
-        // An outcome through a relay has no journey of its own.
         Some(verdict) => ways.clone().find(|journey| journey.verdict == *verdict).or_else(|| ways.clone().next()),
         None => ways.clone().next(),
     }

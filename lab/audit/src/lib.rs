@@ -1,5 +1,5 @@
-//! Judges a real node by its snapshot ([`svclab_snapshot`]): the simulator computes the outcome of a packet ([`machines`]), and the oracle the
-//! promise of Kubernetes.
+//! Judges a real node by its snapshot ([`svclab_snapshot`]): the simulator computes a packet's outcome ([`machines`]),
+//! the oracle the promise.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The proxy's settings, from its configuration or from its rules.
+//! Settings from the configuration or the rules.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ struct IpvsFields {
 pub struct AuditedProxy {
     /// Its settings.
     pub settings: ProxySettings,
-    /// Whether the configuration was read; without it local-traffic detection and node-port addresses are unknown.
+    /// Without the configuration local-traffic detection and node-port addresses are unknown.
     pub configured: bool,
 }
 

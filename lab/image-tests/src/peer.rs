@@ -1,5 +1,5 @@
-//! The other programs in the image test's containers: backends that report their name and the client's address, clients, and a process that
-//! holds a node's network namespace. Uses only the standard library, so that the static program builds quickly.
+//! Backends that report their name and the client's address, clients, and a process that holds a node's network
+//! namespace. Uses only the standard library, so that it builds quickly.
 #![allow(clippy::print_stdout, reason = "its output is what the test reads")]
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
@@ -34,7 +34,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers every line with the server's name and the client's address.
 fn serve(name: &str, at: &str) -> Result<(), Error> {
     for stream in TcpListener::bind(at)?.incoming() {
         let (stream, name) = (stream?, name.to_owned());
@@ -81,7 +80,6 @@ fn once(at: SocketAddr) -> String {
     Conversation::begin(at).and_then(|mut new| new.ask()).unwrap_or_else(|error| format!("failed: {error}"))
 }
 
-/// Prints the answer on each of `times` connections.
 fn ask(at: &str, times: &str) -> Result<(), Error> {
     let at = address(at)?;
     let times: u32 = times.parse().map_err(|_| Error::new(ErrorKind::InvalidInput, times))?;
@@ -89,7 +87,7 @@ fn ask(at: &str, times: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints answers without end, in turn on a new connection and on a lasting one.
+/// Prints answers without end, alternating a new connection and a lasting one.
 fn load(at: &str) -> Result<(), Error> {
     let at = address(at)?;
     let mut lasting = Conversation::begin(at)?;

@@ -15,8 +15,7 @@ const TOGETHER: usize = 96;
 
 #[derive(Debug, Clone)]
 pub struct ProbeState {
-    /// The next source port, outside the kernel's ephemeral range. Each packet has its own, so it is a new flow and an
-    /// independent draw.
+    /// Outside the kernel's ephemeral range. Each packet has its own, so each is a new flow.
     pub port: u16,
     /// The timeout of a probe whose answer is certain.
     pub patience: Duration,
@@ -32,7 +31,6 @@ impl Default for ProbeState {
 pub struct QuestionPackets<'q> {
     pub question: &'q Question,
     pub count: usize,
-    /// Silence is a possible outcome, so the probe has the short timeout.
     pub short: bool,
     /// Sends the first packet alone and waits for its answer.
     pub one_first: bool,
@@ -100,8 +98,8 @@ pub async fn ask(
 }
 
 /// Batches of question indexes and packet counts. Questions with affinity go one by one: two first packets of a client
-/// at once could reach different endpoints through two frontends of a service port, and the next packet would move the
-/// client (also in kube-proxy).
+/// at once could reach different endpoints through two frontends, and the next packet would move the client (also in
+/// kube-proxy).
 fn parts(all: &[QuestionPackets<'_>]) -> Vec<Vec<(usize, usize)>> {
     let together = all.iter().enumerate().filter(|(_, packets)| !packets.one_first);
     let mut parts = vec![together.map(|(index, packets)| (index, packets.count)).collect()];

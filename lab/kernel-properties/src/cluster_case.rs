@@ -1,5 +1,3 @@
-//! A cluster, its questions, and the answers of all three judges.
-
 use std::collections::BTreeMap;
 
 use svclab::expect::chi_square::DrawCounts;
@@ -15,22 +13,20 @@ use crate::observation::{Observation, expected, keeps};
 use crate::question_sample::SampledQuestion;
 use crate::testbed;
 
-/// Per possible random outcome, and the maximum.
+/// Packets per possible outcome of a question, and at most.
 const FOR_EACH: usize = 3;
 const AT_MOST: usize = 12;
-/// Packets where only one outcome is possible.
 const CERTAIN: usize = 2;
-/// Packets per endpoint where the χ² test checks the distribution.
+/// Packets per endpoint for the χ² test.
 const OFTEN: usize = 80;
 
-/// With the answers of oracle and simulator.
 #[derive(Debug, Clone)]
 pub struct JudgedQuestion {
     pub chosen: SampledQuestion,
     pub judgement: Judgement,
-    /// The observations that the simulator predicts, with their probabilities.
+    /// The simulator's observations with their probabilities.
     pub expected: Vec<(Observation, f64)>,
-    /// The observations that the simulator predicts without rules.
+    /// The same without rules.
     pub bare: Vec<(Observation, f64)>,
 }
 
@@ -65,7 +61,6 @@ impl JudgedQuestion {
     }
 }
 
-/// A disagreement between the kernel and another judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFault {
     pub question: usize,
@@ -105,7 +100,6 @@ impl<'c> ClusterCase<'c> {
         self.asked.iter().map(|asked| asked.packets().count).sum()
     }
 
-    /// Observations that the simulator excludes.
     pub fn against_simulator(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {

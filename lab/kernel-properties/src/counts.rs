@@ -17,7 +17,7 @@ pub struct KernelSweepCounts {
     pub words: BTreeMap<VerdictKind, u64>,
     /// About addresses that several service ports claim.
     pub disputed: u64,
-    /// Distributions that a test has checked, and their packets.
+    /// Checked distributions, and their packets.
     pub distributions: (u64, u64),
     /// Clusters judged again with altered rules, and their questions.
     pub altered: (u64, u64),
@@ -37,8 +37,7 @@ impl KernelSweepCounts {
         }
     }
 
-    /// Counts outside their floors and ceilings, with which a sweep proves nothing. Floors are about a third of the
-    /// usual share.
+    /// Counts outside their floors (about a third of the usual share) and ceilings, with which a sweep proves nothing.
     pub fn shortfalls(&self) -> Vec<String> {
         let word = |word: &VerdictKind| self.words.get(word).copied().unwrap_or_default();
         let source = |source: &SourceKind| self.sources.get(source).copied().unwrap_or_default();

@@ -1,10 +1,9 @@
-//! Rules of CNIs, firewalls and agents beside the proxy's. Nothing is promised there, but kernel and simulator must
-//! agree.
+//! Rules of CNIs, firewalls and agents beside the proxy's. Nothing is promised there; kernel and simulator must agree.
 
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// Lines for `iptables-restore`, with [`Placeholders`] for addresses.
+/// For `iptables-restore`, with [`Placeholders`] for addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct ForeignProgram {
     pub name: &'static str,
@@ -191,7 +190,7 @@ pub fn some(salt: u64) -> Vec<ForeignProgram> {
     programs
 }
 
-/// Adds the programs' rules to a listing; `None`: the node lacks the family.
+/// `None`: the node lacks the family.
 pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
     let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();

@@ -5,7 +5,7 @@
 //! [`cluster_case`] compares, [`round_robin`] checks turns. In some clusters [`sweep`] breaks the rules or adds
 //! [`foreign_rules`], and compares kernel and simulator alone.
 //!
-//! Separate from `lab/properties`, whose fast tests should not wait for the whole lab.
+//! Separate from the fast tests of `lab/properties`.
 
 pub mod ask;
 pub mod cluster_case;

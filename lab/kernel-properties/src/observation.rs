@@ -1,5 +1,3 @@
-//! The outcome of a packet, as all three judges can state it.
-
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +14,6 @@ pub enum Observation {
         by: String,
         /// The address and port that the client called.
         at: SocketAddr,
-        /// The source address that the server sees.
         saw: IpAddr,
     },
     /// A TCP reset or ICMP port unreachable.
@@ -24,7 +21,6 @@ pub enum Observation {
     Silence,
     /// An ICMP error: administratively prohibited.
     Forbidden,
-    /// The client has no route.
     NoWay,
     /// Errors that no judge predicts.
     Odd(String),
@@ -101,7 +97,7 @@ pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observat
     all
 }
 
-/// `bare`: the possible observations without rules.
+/// `bare`: the observations without rules.
 pub fn keeps(world: &World, promise: &Promise, seen: &Observation, bare: &[(Observation, f64)]) -> bool {
     match &promise.verdict {
         PromisedVerdict::Undefined => true,

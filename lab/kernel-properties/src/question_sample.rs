@@ -1,5 +1,3 @@
-//! A sample of a cluster's questions, some of every kind.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -80,11 +78,10 @@ impl VerdictKind {
 pub struct SampledQuestion {
     pub question: Question,
     pub promise: Promise,
-    /// Sends enough packets to check the distribution.
     pub often: bool,
 }
 
-/// By host and address: a host has one route to an address.
+/// A host has one route to an address.
 #[derive(Debug, Default)]
 struct Entrances(BTreeMap<(String, IpAddr), String>);
 

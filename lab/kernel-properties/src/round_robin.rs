@@ -1,5 +1,5 @@
 //! In round robin every endpoint gets as many packets as the others, except in an unfinished round. The upper tail of
-//! χ² cannot check this: round robin is closer to the shares than random draws.
+//! χ² cannot check this.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,7 +9,6 @@ use svclab_oracle::{PromisedVerdict, Protocol, ServicePortName};
 use crate::cluster_case::{ClusterCase, JudgedQuestion, KernelFault};
 use crate::observation::Observation;
 
-/// A rotation: node, service port and endpoints.
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
 /// At the first question of each rotation.
@@ -39,7 +38,6 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
         .collect()
 }
 
-/// The numbers of checked questions and their packets.
 pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     let rounds = case.asked.iter().filter(|asked| round(asked).is_some());
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))

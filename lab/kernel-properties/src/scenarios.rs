@@ -1,5 +1,3 @@
-//! Runs scenarios in the simulator with mutated rules.
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -17,7 +15,6 @@ use svcproxy::cli::render::render_to_string;
 
 const ENOUGH: usize = 3;
 
-/// Calls the proxy's library, and caches: many mutants use the same scenarios.
 #[derive(Default)]
 pub struct CachedRenderer {
     known: Mutex<BTreeMap<String, Rendered>>,
@@ -93,7 +90,6 @@ impl ScenarioScore {
     }
 }
 
-/// Runs scenarios until enough of them notice the mutant.
 pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> ScenarioScore {
     let mut score = ScenarioScore { mutant, changed: 0, noticed: Vec::new() };
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
@@ -111,7 +107,7 @@ pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario]
     score
 }
 
-/// Rules that do not load also count.
+/// Rules that do not load also count as noticed.
 fn is_red(report: &ScenarioReport) -> bool {
     let red = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
     report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))

@@ -1,5 +1,3 @@
-//! Judges many clusters on one testbed, and shrinks a disagreement.
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -25,14 +23,12 @@ use crate::round_robin;
 use crate::testbed::{self, Testbed};
 use crate::{disagreement, foreign_rules, proxy};
 
-/// Default of `KERNEL_CASES`, for all testbeds together.
 const CASES: u32 = 40;
-/// Questions per cluster.
 const QUESTIONS: usize = 18;
-/// Tries to shrink, and questions per try.
+/// Tries to shrink; questions per try.
 const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// One cluster in so many gets broken rules, another gets foreign rules.
+/// One cluster in so many gets broken rules, another foreign rules.
 const ALTER: u64 = 6;
 
 pub fn cases() -> u32 {
@@ -53,8 +49,7 @@ pub struct Sweep<'a> {
 
 impl<'a> Sweep<'a> {
     pub fn new(testbed: Testbed, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
-        // One half for all distributions together, one half divided among single ones, with the proxy's and with
-        // altered rules.
+        // One half for all distributions together, one half for single ones.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
         Sweep {
             testbed,
@@ -134,8 +129,8 @@ impl<'a> Sweep<'a> {
                 NodeRules::Iptables(texts) => {
                     let replaced = proxy::replace(lab, variant, &node, texts, before).await;
                     match own_tables(self.mode, before)? {
-                        // Among chains of one priority the newest is first; the simulator expects iptables' to be
-                        // older.
+                        // Among chains of one priority the newest is first; the simulator expects iptables' chains to
+                        // be older.
                         Some(own) if replaced.is_ok() => {
                             proxy::replace_tables(lab, variant, whole.cluster, &node, own, before).await
                         }
@@ -203,7 +198,7 @@ struct AlteredRules {
 }
 
 enum NodeRules {
-    /// All iptables rules of a node, by family.
+    /// By family.
     Iptables(Vec<(Family, String)>),
     Nftables(String),
 }

@@ -87,7 +87,6 @@ impl Testbed {
         ALL.into_iter().find(|testbed| testbed.name == name)
     }
 
-    /// A recipe with these machines and without services.
     pub fn recipe(&self) -> Recipe {
         let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe {
             zone: *zone,
@@ -172,7 +171,7 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// The listening ports of every pod, for the simulator.
+/// For the simulator.
 pub fn listening() -> Vec<(oracle::Protocol, u16)> {
     let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
     PORTS.iter().flat_map(both).collect()

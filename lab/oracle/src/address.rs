@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().or_else(|| leading_zeros(text)).map(|address| address.to_canonical())
 }
 
-/// Parses a range like [`parse`], and clears its host bits.
+/// Clears the host bits.
 pub fn parse_range(text: &str) -> Option<IpNet> {
     let (address, length) = text.trim().split_once('/')?;
     Some(IpNet::new(parse(address)?, length.parse().ok()?).ok()?.trunc())

@@ -1,7 +1,7 @@
-//! Session affinity over time: the endpoints that may answer a returning client.
+//! The endpoints that may answer a returning client.
 //!
-//! Times count from any fixed start. A client that met several endpoints within the timeout (one through a node port
-//! under policy Local, another through the cluster IP) may meet any of them again.
+//! Times count from any fixed start. A client that met several endpoints within the timeout (through a node port under
+//! policy Local and through the cluster IP) may meet any of them again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -64,7 +64,7 @@ pub(crate) fn of_question<'a>(
     let inside = !matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     let from_this_node = inside && node_of(world, &question.from) == Some(node);
     let by_node = from_this_node && is_on_node_network(world, &question.from);
-    // Packets of a pod enter by its interface, packets from outside by the network's, the node's own by none.
+    // A pod's packets enter by its interface, those from outside by the network's.
     let interface = match (from_this_node, by_node) {
         (_, true) => None,
         (true, false) => Some(pod_interface(world, &question.from)),

@@ -1,5 +1,3 @@
-//! A delivered packet: shares, source addresses, reply path.
-
 use std::collections::BTreeSet;
 
 use crate::address::Family;
@@ -59,8 +57,8 @@ fn backend(
     let arrival = &case.arrival;
     let pod = world.pod_at(endpoint.address.ip());
     let on = pod.map(|pod| pod.node.as_str()).or(endpoint.node.as_deref());
-    // POSTROUTING does not masquerade a packet from outside to an endpoint on this node. In userspace mode the node
-    // opens the connection.
+    // POSTROUTING does not masquerade a packet from outside to a local endpoint. In userspace mode the node opens the
+    // connection.
     let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
     let masqueraded = masqueraded && (!ends_here || arrival.by_node || case.semantics.relays);
     // Else the reply bypasses the node that translated the request.

@@ -54,7 +54,7 @@ fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
     slice.address_type == port.family.name() && !labelled(labels, PROXY_NAME_LABEL) && !labelled(labels, HEADLESS_LABEL)
 }
 
-/// API ServicePort.name: both names match. Ignores a slice port without a number.
+/// API ServicePort.name: both names match.
 fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     let named = entry.name.as_deref().unwrap_or_default() == port.name.port;
     let spoken = Protocol::parse(entry.protocol.as_deref()) == Some(port.name.protocol);
@@ -93,8 +93,8 @@ fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint>
     })
 }
 
-/// Each address once, sorted. Prefers copies that do not terminate: a new pod has reused the address. The error is an
-/// address with contradicting copies.
+/// Each address once, sorted. Prefers copies that do not terminate: a new pod has the address. The error is an address
+/// with contradicting copies.
 pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> Result<Vec<Endpoint>, SocketAddr> {
     let mut by_address: BTreeMap<SocketAddr, Vec<&Endpoint>> = BTreeMap::new();
     for copy in copies {

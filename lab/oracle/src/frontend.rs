@@ -23,7 +23,7 @@ pub(crate) enum DestinationKind<'a> {
     Shared,
     Closed(Rule, PromisedVerdict),
     Nothing,
-    /// The documentation contradicts kube-proxy, or the destination is another proxy's cluster IP.
+    /// The documentation contradicts kube-proxy, or it is another proxy's cluster IP.
     Unclear,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn find<'a>(
     let Some(home) = arrival::node_of(world, &question.from) else { return DestinationKind::Nothing };
     let outside = matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     if to.is_loopback() && !arrival::is_on_node_network(world, &question.from) {
-        // A pod's loopback address is its own. A packet for 127.0.0.1 from another machine is a martian.
+        // A packet for 127.0.0.1 from another machine is a martian.
         return if outside {
             DestinationKind::Closed(Rule::Martian, PromisedVerdict::Drop)
         } else {
@@ -95,8 +95,7 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// The claims of the winning service port; all claims if a node port meets a service's own address, because no page
-/// decides between them.
+/// All claims if a node port meets a service's own address: no page decides.
 fn winning_claims<'a>(
     claims: Vec<(&'a ServicePort, FrontendKind)>,
     question: &Question,
@@ -114,7 +113,7 @@ fn winning_claims<'a>(
     claims.into_iter().filter(|(port, _)| std::ptr::eq(*port, winner)).collect()
 }
 
-/// The oldest first; a service without creation time is youngest, then by name.
+/// The oldest first, by name at last; without creation time youngest.
 pub(crate) fn age_order(port: &ServicePort) -> impl Ord + use<> {
     let created = port.created.as_ref().map(|created| created.0);
     (created.is_none(), created, port.name.clone())

@@ -1,8 +1,8 @@
 //! What Kubernetes promises for a packet, from its documentation.
 //!
 //! Objects and a [`Question`] give a [`Promise`]: deliver (endpoints, shares, source addresses, reply), drop, reject,
-//! no service, or undefined, with the [`Rule`]s that decided and their sources. The oracle shares no code with the
-//! other judges, simulator and kernel, or with the proxy.
+//! no service, or undefined, with the [`Rule`]s that decided and their sources. The oracle shares no code with
+//! simulator or proxy.
 //!
 //! `oracle` calls these files in order:
 //!

@@ -33,7 +33,7 @@ pub(crate) fn for_all_endpoints(case: &ServicePacket<'_>, masquerade_all: bool) 
     }
 }
 
-/// Without masquerade the endpoint would answer itself directly.
+/// Without masquerade the endpoint would answer itself.
 pub(crate) fn is_hairpin(endpoint: &Endpoint, arrival: &Arrival<'_>) -> bool {
     endpoint.address.ip() == arrival.source
 }

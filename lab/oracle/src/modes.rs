@@ -1,4 +1,4 @@
-//! The correct differences between modes (`docs/limitations.md`). Everything else is equal in all modes.
+//! The correct differences between modes (`docs/limitations.md`); all else is equal.
 
 use std::net::IpAddr;
 

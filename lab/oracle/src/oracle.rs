@@ -46,7 +46,7 @@ impl<'a> Oracle<'a> {
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
     }
 
-    /// One entry without an address for a node port.
+    /// A node port is one entry without an address.
     pub fn frontends(&self) -> impl Iterator<Item = ServiceFrontend> + '_ {
         self.v4.iter().chain(&self.v6).flat_map(frontends::of)
     }
@@ -98,7 +98,7 @@ impl<'a> Oracle<'a> {
             Protocol::Tcp => false,
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
-            // No page says whether a packet to a service without endpoints is dropped or rejected.
+            // No page decides between drop and reject without endpoints.
             return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
         }
         if unspoken {

@@ -75,12 +75,12 @@ pub enum PromisedVerdict {
     Refuse,
     /// No service: destination and source stay.
     Untouched,
-    /// The documentation is silent, or contradicts itself or kube-proxy.
+    /// The documentation is silent or contradictory.
     Undefined,
 }
 
 impl PromisedVerdict {
-    /// The endpoints that may get the packet; `None`: no promise.
+    /// `None`: no promise.
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
             PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),

@@ -43,7 +43,7 @@ pub enum PacketSource {
     Node(String),
     /// A node, from its loopback address.
     Loopback(String),
-    /// A host outside, whose packets enter at a node. Packets to a node's own address go to that node.
+    /// A host outside, whose packets enter at a node, or at the node that they are for.
     Outside {
         client: String,
         enters: String,
@@ -89,7 +89,7 @@ impl fmt::Display for Question {
 }
 
 impl World {
-    /// `None`: no address of the family. `vip`: the destination is a service address, which IPVS mode makes local.
+    /// `None`: no address of the family. `vip`: a service address, which IPVS mode makes local.
     pub(crate) fn source_address(&self, question: &Question, vip: bool) -> Option<IpAddr> {
         let to = question.to.ip();
         let family = Family::of(to);
@@ -114,8 +114,7 @@ impl World {
         })
     }
 
-    /// Local addresses are their own source; pods of other nodes see the overlay or second address; others the first
-    /// address.
+    /// Local addresses are their own source; other nodes' pods see the overlay or second address; others the first.
     fn node_source(&self, node: &str, to: IpAddr, vip: bool) -> Option<IpAddr> {
         let node = self.node(node)?;
         let own = node.has(to) || to.is_loopback() || (vip && modes::semantics(&self.proxy).binds_addresses);

@@ -1,4 +1,4 @@
-//! The questions of a cluster: every kind of source for every service address, and addresses of no service.
+//! Every kind of source for every service address, and addresses of no service.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -116,8 +116,8 @@ impl ClusterModel {
         self.world.nodes.iter().flat_map(|node| node.of_family(family)).chain([loopback]).collect()
     }
 
-    /// Only a node calls its loopback addresses; the load balancer calls node addresses; a host outside enters at the
-    /// destination's node, else the reply takes another path.
+    /// Only a node calls its loopback addresses; a host outside enters at the destination's node, else the reply takes
+    /// another path.
     fn is_askable(&self, question: &Question) -> bool {
         let to = question.to.ip();
         let owner = self.world.owner(to);

@@ -73,7 +73,6 @@ pub enum Rule {
     HealthCheck,
 }
 
-/// The part of a promise that a rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PromisePart {
     Frontend,
@@ -100,11 +99,9 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
 /// The rows, in the order of the variants.
 #[rustfmt::skip]
 const TABLE: [RuleRow; 52] = [
-    // Services of this proxy.
     row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
     row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
     row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
-    // The service of a destination.
     row(Rule::ClusterIp, PromisePart::Frontend, "cluster-ip", "each node captures what goes to a service's cluster IP and port", "page reference/networking/virtual-ips, introduction"),
     row(Rule::NodePort, PromisePart::Frontend, "node-port", "each node answers on the node port of a NodePort or LoadBalancer service", "page concepts/services-networking/service, type: NodePort; API ServicePort.nodePort"),
     row(Rule::ExternalIp, PromisePart::Frontend, "external-ip", "nodes accept what arrives for an external IP and the service's port", "API ServiceSpec.externalIPs; page concepts/services-networking/service, External IPs"),
@@ -123,7 +120,6 @@ const TABLE: [RuleRow; 52] = [
     row(Rule::OtherPortOfVip, PromisePart::Frontend, "other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
     row(Rule::OtherPortOfClusterIp, PromisePart::Frontend, "other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
     row(Rule::UnusedClusterIp, PromisePart::Frontend, "unused-cluster-ip", "in nftables mode what goes to an address of a ServiceCIDR that no service has is dropped", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
-    // Endpoints of a service.
     row(Rule::Ready, PromisePart::Endpoints, "ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
     row(Rule::Terminating, PromisePart::Endpoints, "terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
     row(Rule::Merged, PromisePart::Endpoints, "merged", "an endpoint in several slices counts once", "page concepts/services-networking/endpoint-slices, Duplicate endpoints"),
@@ -137,18 +133,15 @@ const TABLE: [RuleRow; 52] = [
     row(Rule::ExternalLocal, PromisePart::Endpoints, "external-local", "externalTrafficPolicy Local: what comes from outside goes to the node's own endpoints, with the client's address", "API ServiceSpec.externalTrafficPolicy; page tasks/access-application-cluster/create-external-load-balancer, Preserving the client source IP"),
     row(Rule::ShortCircuit, PromisePart::Endpoints, "short-circuit", "from within the cluster an external address always has policy Cluster", "API ServiceSpec.externalTrafficPolicy, its note; upstream's test InternalExternalMasquerade for node ports"),
     row(Rule::OneListPerServer, PromisePart::Endpoints, "one-list-per-server", "in IPVS mode policy Local holds the node and its pods to its own endpoints, too, while there are any", "docs/limitations.md, IPVS mode"),
-    // Drop and reject.
     row(Rule::NoEndpoints, PromisePart::Refusal, "no-endpoints", "a service without any endpoint refuses at once", "page reference/networking/virtual-ips, Traffic to terminating endpoints; upstream's test NoEndpointsReject and e2e test 'rejected when no endpoints exist'"),
     row(Rule::NoLocalEndpoints, PromisePart::Refusal, "no-local-endpoints", "under policy Local a node without endpoints of its own drops", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
     row(Rule::SourceRanges, PromisePart::Refusal, "source-ranges", "loadBalancerSourceRanges: the load balancer's address is for the listed sources only", "API ServiceSpec.loadBalancerSourceRanges; upstream's test LoadBalancer: others are dropped"),
     row(Rule::SourceRangesOwnNode, PromisePart::Refusal, "source-ranges-own-node", "where the node itself is listed, what has the load balancer's own address as its source is let in", "upstream's test LoadBalancer, rows 'implicitly allowed'"),
     row(Rule::SourceRangesFamily, PromisePart::Refusal, "source-ranges-family", "ranges of one family leave the other open", "docs/limitations.md"),
     row(Rule::NotRelayed, PromisePart::Refusal, "not-relayed", "SCTP is not relayed in userspace mode: it refuses", "docs/limitations.md, userspace mode"),
-    // Selection.
     row(Rule::Even, PromisePart::Choice, "even", "endpoints are chosen evenly", "API ServiceSpec.externalTrafficPolicy ('evenly'); page reference/networking/virtual-ips, iptables proxy mode: at random"),
     row(Rule::Scheduled, PromisePart::Choice, "scheduled", "the mode's scheduler chooses", "page reference/networking/virtual-ips, IPVS proxy mode; docs/limitations.md"),
     row(Rule::Affinity, PromisePart::Choice, "affinity", "sessionAffinity ClientIP: a client stays with its endpoint until it was silent for the time-out", "page reference/networking/virtual-ips, Session affinity; API ClientIPConfig.timeoutSeconds"),
-    // Source address.
     row(Rule::Hairpin, PromisePart::Source, "hairpin", "an endpoint that meets itself sees its node, or it would answer itself directly", "page tutorials/services/source-ip; upstream's test ClusterIPGeneral 'hairpin'"),
     row(Rule::MasqueradeAll, PromisePart::Source, "masquerade-all", "with masqueradeAll whatever goes to a cluster IP has the node's address", "page reference/config-api/kube-proxy-config.v1alpha1, masqueradeAll"),
     row(Rule::OffCluster, PromisePart::Source, "off-cluster", "what goes to a cluster IP and is not from a pod, as detectLocalMode tells them, has the node's address", "page reference/command-line-tools-reference/kube-proxy, --cluster-cidr, --detect-local-mode"),

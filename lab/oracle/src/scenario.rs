@@ -1,5 +1,4 @@
-//! Writes a cluster and a question as a scenario file (`docs/scenarios.md`) that expects the oracle's promise, to
-//! reproduce a failure.
+//! A scenario file (`docs/scenarios.md`) that expects the oracle's promise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -39,7 +38,7 @@ impl ClusterModel {
         text
     }
 
-    /// Audits every node, and asks the questions that have an expectation.
+    /// Audits every node, and asks the questions with an expectation.
     pub fn audited_yaml(&self, name: &str, questions: &[Question]) -> String {
         let mut text = self.preamble(name, "A generated cluster.", "", questions);
         text.push_str("- name: every node's rules\n  audit: all\n");
@@ -49,7 +48,7 @@ impl ClusterModel {
             if let (probe, Some(expect)) = self.step(question, &promise) {
                 let asked = json!(format!("{}. {}", number + 1, plain_question(question)));
                 text.push_str(&format!("- name: {asked}\n"));
-                // A probe cannot tell which rule failed: the rule of the called address stands for all.
+                // A probe cannot tell which rule failed: the called address's rule stands for all.
                 let rules = || promise.because.iter().map(|reason| reason.rule);
                 if let Some(rule) = rules().find(|rule| rule.part() == PromisePart::Frontend).or(rules().next()) {
                     text.push_str(&format!("  promise: {}\n", rule.id()));
@@ -284,7 +283,6 @@ fn manifest(pod: &PodMachine, ports: &BTreeSet<(Protocol, u16)>) -> Value {
     value
 }
 
-/// Without special characters of YAML.
 fn plain_question(question: &Question) -> String {
     question.to_string().replace('→', "to").replace(": ", " ")
 }

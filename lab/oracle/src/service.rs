@@ -78,7 +78,7 @@ pub(crate) struct ServicePort {
 }
 
 impl ServicePort {
-    /// The addresses that every node serves, without node ports.
+    /// Without node ports.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> + '_ {
         let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
         let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));

@@ -59,7 +59,7 @@ pub enum Cni {
     Ptp,
 }
 
-/// `rp_filter`, without strict mode, which drops packets between a pod and another node's address before any endpoint.
+/// `rp_filter`, without strict mode, which drops packets between a pod and another node's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReversePath {
     /// 0.
@@ -76,9 +76,9 @@ pub struct NodeMachine {
     pub addresses: Vec<IpAddr>,
     /// On the bridge, or on the node's ends of the veths.
     pub gateways: Vec<IpAddr>,
-    /// Sources of calls to other nodes' pods over the overlay.
+    /// Sources towards other nodes' pods over the overlay.
     pub overlay: Vec<IpAddr>,
-    /// Sources of calls to other nodes' pods over a second interface.
+    /// Sources towards other nodes' pods over a second interface.
     pub second: Vec<IpAddr>,
 }
 
@@ -93,7 +93,6 @@ impl NodeMachine {
         self.addresses.iter().chain(&self.gateways).chain(&self.overlay).chain(&self.second).copied()
     }
 
-    /// Every address of the family except loopback addresses.
     pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
         self.own().filter(|address| Family::of(*address) == family).collect()
     }
@@ -126,7 +125,7 @@ pub struct Client {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Interfaces of incoming packets, which an audit knows. The lab's follow from [`Cni`].
+/// An audit knows them. The lab's follow from [`Cni`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IncomingInterfaces {
     /// The node's end of a pod's link.

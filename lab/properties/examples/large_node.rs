@@ -1,5 +1,5 @@
-//! Writes the archive of a node in a large cluster, to time its audit: `cargo run --release -p svclab-properties
-//! --example large_node -- 5000 10 nftables node.tar`, then `svclab audit node.tar`.
+//! Writes the archive of a large cluster's node: `cargo run --release -p svclab-properties --example large_node -- 5000
+//! 10 nftables node.tar`, then `svclab audit node.tar`.
 
 use std::error::Error;
 use std::fs::File;
@@ -99,7 +99,6 @@ fn spec(service: usize, name: &str) -> Value {
     })
 }
 
-/// Each node has a /20.
 fn range(node: usize) -> String {
     format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
 }

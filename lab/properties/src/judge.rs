@@ -1,5 +1,3 @@
-//! Compares the oracle's promise with the simulator's outcomes.
-
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -13,12 +11,9 @@ use crate::machines::{self, LOAD_BALANCER, SimulatedMachines};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// The endpoints that get the packet.
     Who,
     Distribution,
-    /// The source that the endpoint sees, and the reply's.
     Snat,
-    /// The packet is delivered, dropped or rejected.
     Verdict,
     /// The rules change no packet to no service.
     Untouched,
@@ -85,13 +80,11 @@ pub struct Judgement {
 
 #[derive(Debug, Clone)]
 pub struct Networks {
-    /// The machines with the rules of the proxies.
     pub machines: SimulatedMachines,
-    /// The machines without rules.
     pub bare: SimulatedMachines,
 }
 
-/// The sending machine, and the node where packets from outside enter.
+/// The sender, and the node where packets from outside enter.
 fn caller(world: &World, from: &PacketSource) -> Option<(String, Option<String>)> {
     Some(match from {
         PacketSource::Pod(name) => (machines::machine_of_pod(world, name)?, None),

@@ -1,6 +1,5 @@
 //! Properties of every cluster: the simulator's outcomes under the proxy's rules are what the oracle promises.
 //!
-//! Only this crate and `lab/kernel-properties` use proxy, simulator and oracle together, by what a node has:
 //! [`proxies`] turns API objects into listings (`iptables-save`, `nft list ruleset`, `ipset save`, `ipvsadm -Sn`),
 //! [`node_states`] reads them, and packets pass the [`machines`]. [`judge`] compares, [`sweep`] draws clusters, and
 //! [`mutants`] breaks rules to test the properties.

@@ -1,4 +1,4 @@
-//! Comparison of nftables tables without numbers of endpoints and set sizes, which depend on the proxy's history.
+//! nftables tables without numbers of endpoints and set sizes, which depend on history.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub fn normalised(text: &str) -> Result<String, NftReadError> {
     Ok(ruleset.to_string())
 }
 
-/// Elements, and the number of rules of each chain. The text of rules differs, because `nft` omits what it can infer.
+/// Elements, and rules per chain. The text of rules differs: `nft` omits what it can infer.
 pub fn comparable_lines(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     let own = ruleset.tables.iter_mut().filter(|table| table.name == TABLE);

@@ -1,5 +1,3 @@
-//! The kernel state of nodes, read from listings.
-
 use std::collections::BTreeMap;
 
 use svclab_oracle::{ClusterModel, NodeMachine};
@@ -37,7 +35,7 @@ pub fn of_fresh_proxies(cluster: &ClusterModel) -> Result<BTreeMap<String, NodeS
     cluster.world.nodes.iter().map(state).collect()
 }
 
-/// Replaces numbers of listening ports by the ports' backends. The numbers differ between runs.
+/// By the ports' backends: numbers differ between runs.
 pub fn name_listening_ports(rules: &str, family: Family, relays: &Relays) -> String {
     let line = |line: &str| {
         let protocol = if line.contains("-p udp ") { Protocol::UDP } else { Protocol::TCP };

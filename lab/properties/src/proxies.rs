@@ -1,4 +1,4 @@
-//! Proxies with kernels in memory, and the listings of these kernels.
+//! Proxies with kernels in memory, and these kernels' listings.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +30,6 @@ use svcproxy::source;
 use crate::node;
 use svclab_sim::relays::{Relay, RelayPort, Relays};
 
-/// Listings of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dump {
     /// `iptables-save`.
@@ -49,7 +48,6 @@ pub struct Dump {
     pub relays: Relays,
 }
 
-/// The kernel of one family.
 #[derive(Debug, Clone)]
 pub enum Kernel {
     Iptables(iptables::FakeIptables),
@@ -252,7 +250,6 @@ impl Proxies {
         Proxies::start(world, node, kernels)
     }
 
-    /// Proxies that have synced the cluster's objects to empty kernels.
     pub fn synced(cluster: &ClusterModel, node: &str) -> Result<Proxies, String> {
         let mut proxies = Proxies::fresh(&cluster.world, node);
         proxies.apply(&accepted(&cluster.objects)?);
@@ -363,7 +360,7 @@ pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     (changes, refused)
 }
 
-/// Like [`changes`]; the error lists refused objects.
+/// The error lists refused objects.
 pub fn accepted(objects: &Objects) -> Result<Vec<Change>, String> {
     match changes(objects) {
         (changes, refused) if refused.is_empty() => Ok(changes),

@@ -1,5 +1,3 @@
-//! A node of the oracle's world as a snapshot.
-
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,7 +44,6 @@ pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
     }
 }
 
-/// The proxy's listening sockets.
 fn sockets(dump: &Dump) -> Vec<ListeningSocket> {
     let sockets = dump.relays.iter().map(|((family, protocol, port), relay)| {
         let everywhere: IpAddr = match family {
@@ -123,7 +120,7 @@ fn everything(like: IpAddr) -> IpNet {
     if like.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
 }
 
-/// The default route's router, an address that no machine has.
+/// An address that no machine has.
 fn router(own: IpAddr) -> IpAddr {
     match shared(own).network() {
         IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits() | 254).into(),

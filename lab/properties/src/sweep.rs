@@ -15,7 +15,7 @@ use crate::node_states::of_fresh_proxies;
 const CASES: u32 = 300;
 /// Default of `PROPERTIES_SEED`.
 const SEED: u64 = 1;
-/// Default of `PROPERTIES_QUESTIONS`, per cluster.
+/// Per cluster.
 const QUESTIONS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
@@ -54,7 +54,6 @@ pub struct SweepCounts {
     pub questions: u64,
     /// By verdict: deliver, drop, reject, either, untouched, undefined.
     pub verdicts: [u64; 6],
-    /// About addresses that several service ports claim.
     pub disputed: u64,
 }
 
@@ -155,7 +154,7 @@ pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     cluster
 }
 
-/// The error prints the smallest cluster with a disagreement, and how to repeat it.
+/// The error prints the smallest failing cluster, and how to repeat it.
 pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts, String> {
     let counts = Cell::new(SweepCounts::default());
     let (count, failed) = (Cell::new(0u64), Cell::new(false));

@@ -1,4 +1,4 @@
-//! Prints the contents of an archive of this machine: `cargo run -p svclab-snapshot --example collect`; with a path it writes the archive.
+//! Prints an archive of this machine: `cargo run -p svclab-snapshot --example collect`; with a path writes it.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;

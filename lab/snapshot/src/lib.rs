@@ -1,8 +1,5 @@
-//! The state of a node as one value and as one archive: rules of all families, IP sets, virtual servers, interfaces, addresses, routes,
-//! kernel settings, and the objects that a service proxy reads.
-//!
-//! [`collect::collect`] reads the node that it runs on, [`Snapshot::write`] and [`Snapshot::read`] convert to and from an archive, and
-//! [`Snapshot::redact`] replaces names. The crate judges nothing. `examples/collect.rs` prints the contents of an archive of this machine.
+//! A node's state as one value and one archive: rules of all families, IP sets, virtual servers, interfaces, addresses,
+//! routes, kernel settings, and the objects that a service proxy reads. The crate judges nothing.
 
 #![warn(missing_docs)]
 

@@ -1,11 +1,11 @@
-//! A network namespace's interfaces, addresses, routes, policy routing and neighbours, from route netlink (rtnetlink(7)).
+//! A network namespace from route netlink (rtnetlink(7)).
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// All lists in the kernel's order.
+/// In the kernel's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Interfaces.
@@ -34,7 +34,7 @@ pub struct Link {
     pub kind: Option<String>,
     /// Whether it is set up (`IFF_UP`).
     pub up: bool,
-    /// Its hardware address, in lower-case hexadecimal with colons.
+    /// Lower-case hexadecimal with colons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// The MTU in bytes.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
 
-/// A node at one moment. Unreadable parts are `None` or empty, and listed in `unread`.
+/// Unreadable parts are `None` or empty, and listed in `unread`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     /// The node's host name.
@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub proxy_config: Option<String>,
     /// Parts that could not be read, with reasons.
     pub unread: Vec<Unread>,
-    /// Unusual sources of parts, by the path in an archive (`rules/ipvs`: `/proc/net/ip_vs`).
+    /// By path in the archive (`rules/ipvs`: `/proc/net/ip_vs`).
     pub sources: BTreeMap<String, String>,
 }
 
@@ -73,7 +73,7 @@ pub struct Objects {
 pub struct ListeningSocket {
     /// `tcp` or `udp`.
     pub protocol: String,
-    /// An unspecified address means every address of the family, and `::` usually of both families.
+    /// Unspecified means every address of the family; `::` usually of both families.
     pub address: IpAddr,
     /// Its port.
     pub port: u16,

@@ -1,8 +1,6 @@
-//! Readable YAML.
-
 use serde_json::Value;
 
-/// A value as YAML, or as JSON, which is YAML, if that fails.
+/// Or JSON, which is YAML, if that fails.
 pub(crate) fn text(value: &Value) -> String {
     let mut text = serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"));
     if !text.ends_with('\n') {

@@ -1,4 +1,4 @@
-//! Audits of nodes on the real kernel: a proxy's fresh rules have no finding, and broken rules are found and named.
+//! Audits on the real kernel: fresh rules have no finding, broken rules are found and named.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::{descends, eventually, finish};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Services of every kind, with endpoints on both nodes, on the host network, on one node only, and without endpoints.
+/// Services of every kind.
 const MANIFESTS: &str = r#"
   apiVersion: v1
   kind: Pod
@@ -59,7 +59,6 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-/// A lab that is up until this value is dropped.
 struct LiveLab {
     child: Child,
     inner: String,
@@ -108,7 +107,6 @@ impl LiveLab {
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The output of `svclab audit --live`, and its status.
     fn audit(&self) -> (Option<i32>, serde_json::Value) {
         let output = self.exec(&[env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "0", "--format", "json"]);
         let report = serde_json::from_slice(&output.stdout);
@@ -116,7 +114,6 @@ impl LiveLab {
         (output.status.code(), report)
     }
 
-    /// Waits until the proxy has applied everything.
     fn audit_until_clean(&self) -> serde_json::Value {
         let mut clean = None;
         eventually("nothing is wrong", || match self.audit() {
@@ -145,7 +142,7 @@ impl LiveLab {
     }
 }
 
-/// What `svclab audit --live` with its own settling time prints while a broken rule stays, and what `--watch` prints before and after.
+/// `svclab audit --live` while a broken rule stays, and `--watch` before and after.
 #[test]
 fn a_live_audit_finds_what_stays_broken_and_watches_until_a_signal() {
     let Some(lab) = LiveLab::up("nftables", "nft") else { return };
@@ -250,7 +247,7 @@ fn an_archive_is_explained() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// A run with audits on this machine's kernel. `None`: this machine cannot run labs, which fails in CI.
+/// `None`: this machine cannot run labs, which fails in CI.
 fn audited(name: &str, mode: &str, flags: &[&str]) -> Option<Run> {
     let run = run(name, &[&["--audit", "--kernel", "host", "--mode", mode, "--no-bundle"], flags].concat());
     assert!(run.status != 3 || std::env::var_os("CI").is_none(), "{}", run.stderr);

@@ -1,4 +1,4 @@
-//! A failed step leaves a bundle, and the report explains the failure.
+//! A failed step leaves a bundle.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn svclab(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs it in a directory; returns report, bundle and output. `None`: this machine cannot run it.
+/// Returns report, bundle and output. `None`: this machine cannot run it.
 fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     let (scenario, json) = (directory.join("wrong.yaml"), directory.join("report.json"));
     fs::write(&scenario, WRONG).unwrap();
@@ -51,7 +51,7 @@ fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     Some((report, directory.join("wrong-iptables-step1"), stderr))
 }
 
-/// The destination ports of SYNs without ACK in a capture with `LINKTYPE_LINUX_SLL2`.
+/// Destination ports of SYNs without ACK, in a capture with `LINKTYPE_LINUX_SLL2`.
 fn syns(capture: &[u8]) -> Vec<u16> {
     let number = |at: usize| u32::from_ne_bytes(capture[at..at + 4].try_into().unwrap());
     assert_eq!((number(0), number(20)), (0xa1b2_c3d4, 276));

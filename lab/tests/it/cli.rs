@@ -1,5 +1,3 @@
-//! The command line: exit statuses, reports, messages about mistakes.
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -71,7 +69,7 @@ fn a_run_in_which_nothing_was_judged_exits_with_3() {
 
 #[test]
 fn a_failing_run_exits_with_1_and_prints_how_to_repeat_it() {
-    // The new target port refuses, which is quicker than silence.
+    // The new target port refuses, quicker than silence.
     let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
     let output = run(&["run", "hairpin", "--mode", "iptables", "--junit", "-", "--break", damage]);
     if unable(&output) {
@@ -122,7 +120,7 @@ fn a_missing_requirement_exits_with_3_and_says_how_to_get_it() {
 
 #[test]
 fn a_mode_that_cannot_run_is_reported_and_fails_in_ci_or_if_named() {
-    // No kernel is cached, and none can be fetched.
+    // No kernel is cached or can be fetched.
     let directory = tempfile::tempdir().unwrap();
     let apt = directory.path().join("apt-get");
     std::fs::write(&apt, "#!/bin/sh\necho no network >&2\nexit 100\n").unwrap();
@@ -197,7 +195,7 @@ fn a_lab_stays_up_and_can_be_entered() {
         return;
     };
     assert_eq!(first.unwrap(), format!("{name} is up in iptables mode; ctrl-c ends it"));
-    // Runs of scenarios are found by process id only, and labs also by it.
+    // Runs are found by process id only.
     let pid = lab.id().to_string();
     let node = run(&["exec", "--pid", &pid, "node/node-a", "--", "iptables-save", "-t", "nat"]);
     assert!(out(&node).contains("KUBE-SERVICES"), "{}", err(&node));
@@ -212,7 +210,7 @@ fn a_lab_stays_up_and_can_be_entered() {
     assert!(!svclab_netns::enter::running().iter().any(|place| descends(place.pid, lab.id())));
 }
 
-/// Another user's process that looks like a lab may offer any program under the names of tools.
+/// Another user's process that looks like a lab may offer any program as a tool.
 #[test]
 fn root_enters_no_lab_of_another_user() {
     if !nix::unistd::geteuid().is_root() {

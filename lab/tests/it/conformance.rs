@@ -1,12 +1,9 @@
-//! `svclab conformance`: a card of a proxy that keeps its promises, and of one that does not.
-
 use std::path::Path;
 use std::process::Output;
 
 use crate::support::command::{ended, err, out, svclab};
 use serde_json::Value;
 
-/// Writes `card.json` for two scenarios and a generated cluster in one mode with a described proxy. `None`: this machine cannot run it.
 fn card(folder: &Path, name: &str, more: &str, flags: &[&str]) -> Option<(Output, Value)> {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let program = program.to_str().unwrap();
@@ -44,7 +41,7 @@ fn a_card_has_kept_and_broken_promises_and_compares_with_another_card() {
     assert!(mode["figures"]["peakMemory"].as_u64() > Some(1_000_000), "{mode}");
     std::fs::rename(folder.path().join("card.json"), folder.path().join("before.json")).unwrap();
 
-    // This proxy masquerades everything, which a scenario notices.
+    // This proxy masquerades everything.
     let flags =
         ["clusterip", "--clusters", "0", "--against", "before.json", "--markdown", "card.md", "--html", "card.html"];
     let wrong = "config: {iptables: {masqueradeAll: true}}\n";
@@ -69,7 +66,7 @@ fn a_card_has_kept_and_broken_promises_and_compares_with_another_card() {
 #[test]
 fn a_generated_cluster_that_breaks_a_promise_is_reduced() {
     let folder = tempfile::tempdir().unwrap();
-    // This proxy inverts `masqueradeAll: false`, which generated clusters set and `masquerade-all` does not.
+    // This proxy inverts `masqueradeAll: false`, which only generated clusters set.
     let wrapper =
         "sed '/masqueradeAll/s/false/true/' {config} >{config}.wrong; exec \"$0\" --config {config}.wrong \"$@\"";
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");

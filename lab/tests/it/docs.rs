@@ -1,5 +1,4 @@
-//! The documents are true: links have targets, the README's commands print the shown output, its picture is the one that the program
-//! draws.
+//! The documents are true: links have targets, the README's commands print the shown output and picture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Every document of the repository, by its path from the root.
 fn documents() -> BTreeMap<PathBuf, String> {
     let (root, mut documents, mut folders) = (root(), BTreeMap::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
@@ -32,7 +30,7 @@ fn parse(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES)
 }
 
-/// The anchors of a document's headings, by GitHub's and mdBook's rules.
+/// By GitHub's and mdBook's rules.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut anchors, mut heading) = (BTreeSet::new(), None::<String>);
     for event in parse(text) {
@@ -54,7 +52,6 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The targets of a document's links and pictures within the repository.
 fn links(text: &str) -> Vec<String> {
     let target = |event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.into_string()),
@@ -105,7 +102,7 @@ fn the_index_and_the_site_have_every_page() {
     assert_eq!(listed("docs/SUMMARY.md"), site);
 }
 
-/// The README's code blocks: language and text.
+/// Language and text.
 fn blocks() -> Vec<(String, String)> {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let (mut blocks, mut open) = (Vec::new(), false);
@@ -131,13 +128,12 @@ fn svclab(folder: &Path, words: &[String]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_svclab")).args(words).current_dir(folder).output().unwrap()
 }
 
-/// The words of a command line of svclab, without its comment.
 fn words(line: &str) -> Option<Vec<String>> {
     let words = shlex::split(line.split(" #").next().unwrap()).unwrap();
     (words.first()? == "svclab").then(|| words[1..].to_vec())
 }
 
-/// Removes times, which differ between machines.
+/// Times differ between machines.
 fn without_times(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let is_time = |i: usize| {
@@ -230,7 +226,7 @@ fn the_readmes_picture_is_what_explain_draws() {
     assert!(kept == drawn, "docs/images/hairpin.svg is of another version: UPDATE_IMAGES=1 writes it anew");
 }
 
-/// The path of the test behind each `#[ignore]`, as `module::function`, with the reason.
+/// Tests with `#[ignore]`, as `module::function`, with the reason.
 fn ignored_tests() -> Vec<(String, String)> {
     let (mut found, mut folders) = (Vec::new(), ["benches", "lab", "proxy"].map(|folder| root().join(folder)).to_vec());
     while let Some(folder) = folders.pop() {

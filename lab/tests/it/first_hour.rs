@@ -1,4 +1,4 @@
-//! The first hour with `svclab`, without a checkout of the repository.
+//! The first hour, without a checkout of the repository.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ fn scenarios_are_found_in_any_folder_and_a_report_is_all_that_a_replay_needs() {
     // The line that repeats the run names the built-in file.
     ended(&run(&["scenarios/hairpin.yaml"], "-"), 0);
 
-    // The user's folder, and files beside a scenario, win over built-in ones.
+    // The user's files win over built-in ones.
     let own = here.join("scenarios");
     std::fs::create_dir(&own).unwrap();
     let text = std::fs::read_to_string(crate::support::runs::folder().join("hairpin.yaml")).unwrap();
@@ -144,7 +144,6 @@ fn a_terminal_shows_progress() {
     assert!(!out(&output).contains('\u{1b}') && out(&output).contains("all passed"), "{}", out(&output));
 }
 
-/// A scenario with a long step.
 const LONG: &str = "\
 name: long
 about: A run that is ended by a signal.
@@ -164,7 +163,6 @@ steps:
   expect: {answered: web}
 ";
 
-/// Runs [`LONG`], sends a signal in its second step, and returns status and report. `None`: this machine cannot run it.
 fn interrupted(modes: &str, signal: nix::sys::signal::Signal) -> Option<(i32, Value)> {
     use std::io::{BufRead, BufReader};
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +198,6 @@ fn interrupted(modes: &str, signal: nix::sys::signal::Signal) -> Option<(i32, Va
     Some((output.status.code().unwrap(), serde_json::from_str(&read("r.json")).unwrap()))
 }
 
-/// Checks that the report has the steps before the signal.
 fn is_cut_short(report: &Value, signal: &str) {
     assert_eq!((&report["passed"], &report["interrupted"]), (&false.into(), &signal.into()));
     let scenarios = report["scenarios"].as_array().unwrap();

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::support::finish;
 
-/// Runs scenarios and flags with svcproxy's description and `more` lines of it. `None`: this machine cannot run it.
+/// Runs svcproxy by a description with `more` lines. `None`: this machine cannot run it.
 fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
     lab(more, |command, file| {
         command.arg("run").args(arguments).args(["--mode", "iptables", "--keep-going"]).arg("--proxy").arg(file);
     })
 }
 
-/// Runs svclab with arguments that `add` makes from the description's file. `None`: this machine cannot run it.
+/// `add` makes arguments from the description's file. `None`: this machine cannot run it.
 fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, String)> {
     let (output, stderr) = start(more, add);
     let unable = output.status.code() == Some(3);
@@ -21,7 +21,6 @@ fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, Str
     (!unable).then_some((output, stderr))
 }
 
-/// The same with any result.
 fn start(more: &str, add: impl FnOnce(&mut Command, &Path)) -> (Output, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let program = program.to_str().unwrap();
@@ -111,7 +110,6 @@ fn init_and_ready_of_a_description_run_on_each_node() {
     assert!(stderr.contains("no bpffs here"), "{stderr}");
 }
 
-/// Compares svcproxy with a described proxy; returns standard output.
 fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
     let (output, stderr) = lab(more, |command, file| {
         command.args(["compare", "svcproxy"]).arg(file).args(arguments);
@@ -176,7 +174,7 @@ fn a_command_line_can_replace_a_description() {
 /// A scenario in which nothing happens for two seconds.
 const QUIET: &str = "name: quiet\nabout: Nothing happens.\nmodes: [iptables]\nsteps:\n- name: nothing\n  idle: 2s\n";
 
-/// Runs `idle` with a proxy that has the shell command `beside` as a child; returns the lab's output.
+/// Runs `idle` with a proxy that has a shell command as a child; returns the lab's output.
 fn beside(beside: &str) -> Option<(Option<i32>, String)> {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let directory = tempfile::tempdir().unwrap();
@@ -198,7 +196,6 @@ fn an_idle_proxy_passes() {
     assert!(stderr.contains("% of a core"), "{stderr}");
 }
 
-/// Checks that `idle` fails with these words because of the companion.
 fn is_found_out(companion: &str, says: &str) {
     let Some((status, stderr)) = beside(companion) else { return };
     assert_eq!(status, Some(1), "{companion}: {stderr}");
@@ -232,8 +229,8 @@ fn growing_memory_fails() {
     is_found_out("text=$(printf '%02000000d' 7); while sleep 0.2; do texts+=(\"$text\"); done", "memory grew from");
 }
 
-/// Runs scenarios in a user namespace below the machine's, where the kernel refuses the rights of the machine's root. `None`: this machine
-/// has no user namespaces. With `is_refused` the proxy logs the kernel's refusal.
+/// In a user namespace below the machine's, where the kernel refuses rights of the machine's root. `None`: this machine
+/// has no user namespaces. With `is_refused` the proxy logs the refusal.
 fn in_user_namespace(scenario: &str, is_refused: bool) -> Option<(Option<i32>, String)> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("proxy.yaml");

@@ -1,5 +1,5 @@
-//! The proxy's rules for every scenario's initial objects on the cluster's first node, as readable files. A changed rule is a changed
-//! file, to be reviewed; `INSTA_UPDATE=always` accepts it.
+//! The proxy's rules for every scenario's initial objects on the first node, as readable files to review;
+//! `INSTA_UPDATE=always` accepts changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

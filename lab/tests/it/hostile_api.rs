@@ -1,4 +1,4 @@
-//! The proxy's source against every malformed answer: known objects stay, a log line reports the failure, a bounded number of bytes is
+//! The proxy's source against every malformed answer: known objects stay, a log line reports the failure, few bytes are
 //! read, and changes arrive once the server answers correctly.
 
 use std::io::{self, Write};
@@ -33,7 +33,6 @@ fn timing(answer: &HostileAnswer) -> ReflectorTiming {
     }
 }
 
-/// Two Services with a slice each.
 fn store() -> Store {
     let spec = ClusterSpec {
         cni: Cni::Bridge,
@@ -97,7 +96,6 @@ impl Write for LogCapture {
     }
 }
 
-/// A server and a source that watches it.
 struct Pair {
     api: ApiServer,
     source: KubernetesSource,
@@ -120,7 +118,6 @@ impl Pair {
         Pair { api, source, metrics }
     }
 
-    /// The changes until the condition holds, and whether all three kinds were listed.
     async fn until(&mut self, what: &str, condition: impl Fn(&ApiServer, &Metrics, &[String]) -> bool) -> Vec<String> {
         let mut told = Vec::new();
         let whole = async {
@@ -139,7 +136,6 @@ impl Pair {
         told
     }
 
-    /// The current objects.
     async fn whole(&mut self, what: &str) -> Vec<String> {
         let told = self.until(what, |_, _, told| told.iter().any(|line| line == "whole")).await;
         let mut told: Vec<String> = told.into_iter().filter(|line| line != "whole").collect();
@@ -174,7 +170,7 @@ async fn stays(answer: &HostileAnswer) {
     let hostile = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
     let begun = Instant::now();
     pair.api.misbehave(ServerFault::Answer(hostile));
-    // Enough requests of each kind that a repeated failure must be noticed.
+    // Enough requests of each kind to notice a repeated failure.
     let told = pair
         .until(&format!("{}: failures", answer.name), |api, metrics, _| {
             api.hostile_answers().0 >= 6 && failures(metrics) >= 6
@@ -182,7 +178,7 @@ async fn stays(answer: &HostileAnswer) {
         .await;
     let lost: Vec<&String> = told.iter().filter(|line| *line != "whole").collect();
     assert!(lost.is_empty(), "{}: {lost:?}", answer.name);
-    // Three watches, six answers: each watch asked twice, and obeyed `Retry-After` in between.
+    // Three watches, six answers: each watch asked twice and obeyed `Retry-After`.
     assert!(begun.elapsed() >= answer.asks_for(), "{}: {:?}", answer.name, begun.elapsed());
     let (answers, bytes) = pair.api.hostile_answers();
     assert!(bytes / answers < LARGEST, "{}: {bytes} bytes in {answers} answers", answer.name);

@@ -1,9 +1,9 @@
-//! The modules of a crate use each other in one direction, so a reader can take them one after the other.
+//! Modules use each other in one direction, so a reader can take them one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The folders of crates, and the modules that are still in a circle.
+/// Crate folders, with the modules that are still in a circle.
 const CRATES: [(&str, &[&str]); 13] = [
     ("benches", &[]),
     ("lab", &[]),
@@ -20,7 +20,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("lab/snapshot", &[]),
 ];
 
-/// The modules that each module uses, by the paths in its code. Unit tests, at the end of a file, do not count.
+/// By the paths in the code, without unit tests at a file's end.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let (mut uses, mut folders): (BTreeMap<String, BTreeSet<String>>, _) = (BTreeMap::new(), vec![source.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -36,7 +36,6 @@ fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
             if path.extension().is_none_or(|extension| extension != "rs") || is_test || parts == ["lib.rs"] {
                 continue;
             }
-            // The number of `super::` up to the root.
             let depth = parts.len() - usize::from(path.ends_with("mod.rs"));
             let text = std::fs::read_to_string(&path).unwrap();
             let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
@@ -58,7 +57,6 @@ fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     uses
 }
 
-/// Modules that use themselves by way of others.
 fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let reached = |from: &str| {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from.to_owned()]);

@@ -1,7 +1,7 @@
-//! Scenarios in a microVM: a seed always gives the same bytes, another seed other draws, and failures inside end in time with the
-//! console's last lines and leave nothing behind.
+//! Scenarios in a microVM: a seed always gives the same bytes, another seed other draws; failures inside end in time
+//! with the console's last lines and leave nothing behind.
 //!
-//! With an empty cache and no network there is no microVM: that fails in CI, and is printed elsewhere.
+//! Without cache and network there is no microVM, which fails in CI.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ use svclab::mode::Mode;
 
 /// A scenario in which three hours pass.
 const HOURS: &str = "tests/microvm-hours.yaml";
-/// The limit of a run of several guests on a busy machine.
+/// Several guests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 fn svclab(args: &[&str]) -> Command {
@@ -27,7 +27,7 @@ fn stderr(output: &Output) -> String {
     crate::support::said(output)
 }
 
-/// Runs to the end. `None`: no package can be fetched, which fails in CI.
+/// `None`: no package can be fetched, which fails in CI.
 fn run(args: &[&str]) -> Option<Output> {
     let output = finish(svclab(args), LIMIT);
     let stderr = stderr(&output);
@@ -39,7 +39,6 @@ fn run(args: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// A scenario with one step that runs `command` on the only node.
 fn scenario(directory: &Path, command: &str) -> PathBuf {
     let path = directory.join("one.yaml");
     let text = format!(
@@ -72,7 +71,6 @@ fn a_seed_is_the_same_bytes_every_time_and_another_seed_draws_differently() {
     is_replayed(directory.path(), &scenarios[1]);
 }
 
-/// Replays the report of this scenario and compares.
 fn is_replayed(directory: &Path, scenario: &serde_json::Value) {
     let [alone, again] = ["alone", "replayed"].map(|name| directory.join(name).to_str().unwrap().to_owned());
     std::fs::write(&alone, serde_json::json!({ "scenarios": [scenario] }).to_string()).unwrap();

@@ -1,6 +1,6 @@
 //! `svclab up` in a microVM, with a shell that reads a pipe or a terminal.
 //!
-//! With an empty cache and no network there is no microVM: that fails in CI, and is printed elsewhere.
+//! Without cache and network there is no microVM, which fails in CI.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::support::said;
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 
-/// The limit of a boot and a cluster on a busy machine that fetches packages first.
+/// A boot and a cluster on a busy machine that fetches packages.
 const LIMIT: Duration = Duration::from_secs(900);
 
 fn svclab(args: &[&str]) -> Command {
@@ -23,7 +23,7 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-/// Whether this machine cannot run a microVM, by the status and output of an attempt.
+/// By the status and output of an attempt.
 fn is_unable(status: Option<i32>, output: &str) -> bool {
     let unable = status == Some(3) && output.contains("`--kernel host` needs no");
     assert!(!unable || std::env::var_os("CI").is_none(), "{output}");
@@ -33,7 +33,6 @@ fn is_unable(status: Option<i32>, output: &str) -> bool {
     unable
 }
 
-/// The shell's input; the test checks the output of each line.
 const SCRIPT: &str = "\
 uname -r
 svclab ps
@@ -80,11 +79,10 @@ fn commands_from_a_pipe_have_a_lab_on_another_kernel() {
     assert!(err.contains("\nto-standard-error\n") && !answers.contains("to-standard-error"), "{all}");
 }
 
-/// A svclab on a pseudo-terminal.
 struct OnTerminal {
     child: Child,
     terminal: OwnedFd,
-    /// svclab's side, held open to read its settings.
+    /// Held open to read its settings.
     slave: OwnedFd,
     typed: File,
     seen: Arc<Mutex<String>>,
@@ -111,7 +109,7 @@ impl OnTerminal {
         OnTerminal { child, terminal: pty.master, slave: pty.slave, typed, seen, read: 0 }
     }
 
-    /// Waits for `part` in the output that was not consumed yet, and returns the text before it. `None`: svclab has ended.
+    /// Waits for `part` and returns the new text before it. `None`: svclab has ended.
     fn shows(&mut self, part: &str) -> Option<String> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -133,7 +131,7 @@ impl OnTerminal {
         self.typed.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Whether the terminal edits lines and turns ctrl-c into a signal, its default.
+    /// Whether the terminal has its defaults: it edits lines and turns ctrl-c into a signal.
     fn is_plain(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
@@ -167,15 +165,15 @@ fn a_terminal_reaches_a_shell_beside_the_lab() {
     lab.types("tty; stty size; echo $TERM\r");
     let answer = lab.shows(prompt).unwrap();
     assert!(answer.contains("/dev/pts/0\r\n31 117\r\nxterm\r\n"), "{answer:?}");
-    // A terminal emulator does the same when its window changes.
+    // As a terminal emulator does when its window changes.
     let mut resize = Command::new("stty");
     resize.args(["rows", "25", "cols", "90"]).stdin(lab.terminal.try_clone().unwrap());
     assert!(resize.status().unwrap().success());
     lab.types("until stty size | grep '^25 90$'; do sleep 1; done\r");
-    // The shell may print its prompt a second time when its window changes, so the prompt alone says nothing.
+    // The shell may print its prompt again when its window changes.
     lab.shows("\r\n25 90\r\n").unwrap();
     lab.shows(prompt).unwrap();
-    // Once the command prints it is in the foreground; an earlier ctrl-c would reach the shell.
+    // The command that prints is in the foreground; an earlier ctrl-c would reach the shell.
     lab.types("sh -c 'echo at work; exec sleep 98765'\r");
     lab.shows("\r\nat work\r\n").unwrap();
     lab.types("\u{3}");

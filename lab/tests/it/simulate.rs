@@ -1,5 +1,4 @@
-//! Scenarios in the simulator: all pass, twice with the same bytes, and broken rules are noticed. Needs no privileges and no kernel
-//! feature.
+//! In the simulator all scenarios pass, twice with the same bytes, and broken rules are noticed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,7 +42,6 @@ fn files() -> Vec<String> {
     files
 }
 
-/// Runs scenarios with `proxy` (default: svcproxy); returns the report's text and standard error.
 fn run(files: &[String], proxy: Option<&Path>) -> Output {
     let args: Vec<&str> = ["run", "--simulate", "--keep-going", "--json", "-"]
         .into_iter()
@@ -84,7 +82,7 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
     }
 }
 
-/// Steps whose requests need no service proxy: to a pod itself, or to a program on a node.
+/// To a pod itself, or to a program on a node.
 const NO_SERVICE: [(&str, &str); 17] = [
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
@@ -259,7 +257,7 @@ manifests: |
   {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}
 ";
 
-/// Runs these steps on a cluster of one service on one node, in a mode.
+/// On a cluster of one service on one node.
 fn judged(mode: &str, steps: &str) -> (Option<i32>, Value, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("scenario.yaml");

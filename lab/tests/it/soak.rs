@@ -79,7 +79,7 @@ fn an_extra_chain_and_an_extra_element_are_found_in_nftables_mode() {
 
 #[test]
 fn a_proxy_that_complains_is_found() {
-    // The wrapping shell prints a warning once the clock runs, and lives as long as the proxy.
+    // The shell prints a warning once the clock runs, and lives as long as the proxy.
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("proxy");
     let beside = std::path::Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");

@@ -1,4 +1,4 @@
-//! `svclab up` from another terminal: its banner, `exec`, `ps`, `down`, requests, and pods that are added and deleted through the API.
+//! `svclab up` from another terminal.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether this machine has a program, which is required in CI.
+/// CI requires it.
 fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -41,7 +41,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// A lab with a unique name, because other tests' labs are up at the same time.
+/// Unique names: other tests' labs are up at the same time.
 struct Up {
     child: Child,
     name: String,
@@ -72,7 +72,6 @@ impl Up {
         run(&[&["exec", "--name", &self.name, place, "--"], command].concat())
     }
 
-    /// The output of a command that must succeed.
     fn said(&self, place: &str, command: &[&str]) -> String {
         let output = self.exec(place, command);
         assert!(output.status.success(), "{command:?}: {:?} {}{}", output.status, out(&output), err(&output));
@@ -84,14 +83,12 @@ impl Up {
         self.exec("node/node-a", &line)
     }
 
-    /// The output of a `kubectl` command that must succeed.
     fn kubectl_said(&self, args: &str) -> String {
         let output = self.kubectl(args);
         assert!(output.status.success(), "kubectl {args}: {}{}", out(&output), err(&output));
         out(&output)
     }
 
-    /// The cluster IP of the only service.
     fn cluster_ip(&self) -> String {
         let line = self.banner.lines().find(|line| line.contains("service/default/")).expect("a service");
         let address = line.split_whitespace().find(|word| word.starts_with("10.96."));
@@ -281,7 +278,7 @@ fn up_uses_the_mode_and_the_proxy_of_its_flags() {
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("kill-mid-sync is for "), "{}", err(&wrong));
 }
 
-/// A pod that listens on port 8080, as a client of the API writes it.
+/// A pod as a client of the API writes it.
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"late","labels":{"app":"web"}},"spec":{"nodeName":"node-c","containers":[{"name":"web","image":"any","ports":[{"containerPort":8080}]}]}}"#;
 
 #[test]

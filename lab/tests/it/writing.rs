@@ -1,5 +1,3 @@
-//! For authors of scenarios: the schema, a first file, every mistake in one run, warnings.
-
 use crate::support::command::{ended, err, svclab};
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Every scenario can fail: broken.yaml lists damage to the rules, and the step at which a run must fail.
+//! broken.yaml lists damage to the rules, and the step at which a run must fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct Damage {
     damage: String,
     /// The mode; by default the scenario's first.
     mode: Option<Mode>,
-    /// The step before which the damage is done, with the proxies stopped so that they cannot repair it.
+    /// The damage is done before this step, with the proxies stopped.
     before: String,
     /// The step that must fail; by default `before`.
     red: Option<String>,
@@ -45,7 +45,6 @@ edit_nft() { table=$1; shift
 scratch=$(mktemp -d) && cd "$scratch" && trap 'rm -r "$scratch"' EXIT
 "#;
 
-/// One test per damage.
 pub fn trials(only: &Only) -> Vec<Trial> {
     let text = include_str!("broken.yaml");
     let table: BTreeMap<String, Vec<Damage>> = serde_saphyr::from_str(text).expect("broken.yaml can be read");
@@ -61,7 +60,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
             Trial::ignorable_test(name, move || turns_red(&scenario, &damage)).with_ignored_flag(number > 0)
         })
         .collect();
-    // A boot takes long: the first damage of each scenario in one boot, the second in another, and so on.
+    // A boot takes long: one boot for the first damage of each scenario, one for the second.
     let rounds = in_microvm.values().map(Vec::len).max().unwrap_or_default();
     let rounds = if only.may_start_with("broken::microvm::") { rounds } else { 0 };
     for (round, mode) in (0..rounds).flat_map(|round| Mode::ALL.map(|mode| (round, mode))) {
@@ -70,7 +69,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
         if !damages.is_empty() {
             let name = format!("broken::microvm::damage_{}_of_each_{mode}", round + 1);
             let trial = Trial::ignorable_test(name, move || turn_red_in_microvm(mode, &damages));
-            // In the common run one scenario in nftables mode shows that damage works in a microVM.
+            // The common run damages one scenario in a microVM.
             trials.push(trial.with_ignored_flag((round, mode) != (0, Mode::Nftables)));
         }
     }
@@ -99,7 +98,6 @@ fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     is_red(damage, &run)
 }
 
-/// The damage's mode.
 fn first_mode(scenario: &str) -> Mode {
     let path = folder().join(scenario).with_extension("yaml");
     svclab::scenario::load(&path, 0).expect("a scenario can be read").modes[0]
@@ -119,7 +117,6 @@ fn turn_red_in_microvm(mode: Mode, damages: &[(String, Damage)]) -> Result<Compl
     Ok(Completion::Completed)
 }
 
-/// The value of the flag that does the damage.
 fn hook(scenario: &str, damage: &Damage) -> String {
     let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
     let scenario = scenario.rsplit('/').next();
@@ -128,7 +125,7 @@ fn hook(scenario: &str, damage: &Damage) -> String {
     hook.to_string()
 }
 
-/// Checks that the run failed at the right step with the right text.
+/// At the right step with the right text.
 fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
     let red = damage.red.as_ref().unwrap_or(&damage.before);
     let broken = run.broken();

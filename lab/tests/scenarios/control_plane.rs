@@ -1,5 +1,4 @@
-//! Scenarios on a real control plane. They run if `$KUBEBUILDER_ASSETS` names a folder with its programs, and otherwise say that they did
-//! not run.
+//! Scenarios on a real control plane, if `$KUBEBUILDER_ASSETS` names a folder with its programs.
 
 use std::path::PathBuf;
 
@@ -8,7 +7,6 @@ use crate::support::runs::run;
 use libtest_mimic::{Completion, Failed, Trial};
 use svclab_control_plane::Programs;
 
-/// One test per scenario.
 pub fn trials() -> Vec<Trial> {
     // Traffic through every frontend, every API fault, an API outage, hostile answers, split slices.
     let scenarios =
@@ -25,7 +23,6 @@ pub fn trials() -> Vec<Trial> {
     judged.chain([refused, mistakes]).collect()
 }
 
-/// Runs `case` if a control plane's programs exist.
 fn with_programs(case: impl FnOnce() -> Result<Completion, Failed>) -> Result<Completion, Failed> {
     let folder = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     match folder.and_then(|folder| Programs::find(&folder).ok()) {

@@ -1,6 +1,4 @@
-//! After any history of changes the real kernel's virtual servers, sets, addresses and rules are those of a fresh start: the histories of
-//! `proxy/tests/it/ipvs`, which runs them against a fake kernel, in a microVM with IPVS.
-//!
+//! The histories of `proxy/tests/it/ipvs` on a real kernel, in a microVM with IPVS: its state is that of a fresh start.
 //! `HISTORIES=200 cargo nextest run -p svclab --test scenarios history` runs 200.
 
 use std::process::Command;
@@ -21,15 +19,14 @@ use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;
 
-/// The default number of histories: with the boot they take under a minute.
+/// With the boot under a minute.
 const FEW: u64 = 12;
-/// The limit per history, and for the boot, on a busy machine.
+/// Per history, and for the boot, in seconds.
 const HISTORY: u64 = 30;
 const BOOT: u64 = 240;
 
 type Proxy = FamilyProxy<IpvsSyncer<LinuxIpvs<IptablesWriter>>>;
 
-/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum Event {
     Change(Box<Change>),
@@ -73,14 +70,13 @@ fn proxy(changes: &[Change]) -> Proxy {
     proxy
 }
 
-/// Runs a line of shell and returns its output.
 fn shell(line: &str) -> String {
     let output = Command::new("sh").args(["-euc", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Enters a new network namespace with another program's objects.
+/// With another program's objects.
 fn fresh_namespace() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     shell(
@@ -90,7 +86,7 @@ fn fresh_namespace() {
     );
 }
 
-/// The kernel's state as the commands print it, without draining destinations (weight 0), which no fresh start has.
+/// As the commands print it, without draining destinations (weight 0).
 fn state() -> Vec<String> {
     let text = shell(
         "iptables-save | awk '/^[*]/ { t = $1 } !/^#/ { sub(/ [[][0-9:]*[]]$/, \"\"); print t, $0 }'; \
@@ -108,7 +104,7 @@ fn state() -> Vec<String> {
     rest
 }
 
-/// Runs a history, then `damage` (a line of shell), and compares with a fresh start; returns the differences.
+/// Runs a history, then a line of shell, and returns the differences from a fresh start.
 fn check(number: u64, damage: &str) -> Result<(), String> {
     fresh_namespace();
     let mut changes: Vec<Change> = Vec::new();
@@ -168,7 +164,6 @@ fn check(number: u64, damage: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs `count` histories in the namespace of this process.
 pub fn all(count: u64) {
     let start = Instant::now();
     (0..count).for_each(|number| check(number, "").unwrap());

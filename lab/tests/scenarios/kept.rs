@@ -1,5 +1,5 @@
-//! Every scenario passes: on this machine's kernel in iptables mode (by netlink, and by the commands of both variants), nftables mode and
-//! userspace mode, or in a microVM if the scenario needs one. Scenarios of hours are run by hand (docs/determinism.md).
+//! Every scenario passes: on this kernel in iptables mode (by netlink and by both variants' commands), nftables mode
+//! and userspace mode, or in a microVM. Scenarios of hours are run by hand (docs/determinism.md).
 
 use crate::Only;
 use crate::support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
@@ -7,7 +7,6 @@ use libtest_mimic::{Completion, Failed, Trial};
 use svclab::mode::Mode;
 use svclab::scenario::load;
 
-/// One test for each scenario and way to run it.
 pub fn trials(only: &Only) -> Vec<Trial> {
     let ways = [
         ("nft", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft"]),
@@ -25,7 +24,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
         let others: Vec<&str> = others.collect();
         let is_for = |(way, mode, _): &(&str, Mode, _)| scenario.modes.contains(mode) && !others.contains(way);
         let its_own = ways.into_iter().filter(is_for).collect::<Vec<_>>();
-        // Other tests compare the commands' rules with netlink's, so the nightly run is enough for most scenarios.
+        // Other tests compare the commands' rules with netlink's, so most of these run nightly.
         let is_about_commands = scenario.variant.is_some() || name == "hairpin" || name.starts_with("command-");
         its_own.into_iter().map(move |(way, _, flags)| {
             let name = name.clone();
@@ -44,7 +43,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
     trials.chain(all_in_microvm).chain([in_ipvs]).collect()
 }
 
-/// Scenarios that always run in IPVS mode, in a microVM, because most machines have no IPVS.
+/// In IPVS mode, in a microVM: most machines have no IPVS.
 const QUICK_IN_MICROVM: [&str; 3] = ["microvm/ipvs-port-reuse", "microvm/ipvs-schedulers", "microvm/sctp"];
 
 fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
@@ -56,7 +55,7 @@ fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
     }
 }
 
-/// Runs the selected scenarios of `mode` in one boot.
+/// In one boot.
 fn kept_in_microvm(mode: Mode, is_wanted: fn(&str) -> bool) -> Result<Completion, Failed> {
     let is_for = |name: &String| {
         let scenario = load(&folder().join(name).with_extension("yaml"), 0);

@@ -1,5 +1,4 @@
-//! Tests that are generated at run time: one per scenario, mode and damage. In a microVM the same program runs histories of changes
-//! ([`history`]).
+//! One test per scenario, mode and damage. In a microVM this program runs histories of changes ([`history`]).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,12 +21,10 @@ use libtest_mimic::{Arguments, Trial};
 /// The program's argument in a microVM, followed by the number of histories.
 const HISTORIES: &str = "--histories";
 
-/// The selected test, if it is only one: cargo-nextest starts this program once per test, and reading every scenario takes two seconds of
-/// processor time.
+/// The only selected test: cargo-nextest starts this program per test, and reading every scenario takes two seconds.
 struct Only(Option<String>);
 
 impl Only {
-    /// Whether a test whose name starts with `prefix` may be selected.
     fn may_start_with(&self, prefix: &str) -> bool {
         self.0.as_ref().is_none_or(|test| test.starts_with(prefix))
     }

@@ -1,5 +1,3 @@
-//! Runs svclab in a folder of the test.
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

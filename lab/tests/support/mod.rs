@@ -1,4 +1,3 @@
-//! Helpers shared by the tests of the command line.
 #![allow(dead_code, unused_imports, reason = "no test file uses all of this")]
 
 pub mod command;

@@ -1,8 +1,8 @@
-//! Tests that only `./just test --full` and the workflow `nightly` run; docs/properties.md lists them, too.
+//! Tests that only `./just test --full` and the workflow `nightly` run; also in docs/properties.md.
 
 use libtest_mimic::{Failed, Trial};
 
-/// Parts of test names, and the reason why the common run leaves these tests out.
+/// Parts of test names, with reasons.
 pub const NIGHTLY: [(&str, &str); 8] = [
     ("::legacy", "the tests of svcproxy compare rules that commands write with those written by netlink"),
     ("::nft-commands", "the tests of svcproxy compare rules that commands write with those written by netlink"),
@@ -18,7 +18,6 @@ pub fn is_listed(test: &str) -> bool {
     NIGHTLY.iter().any(|(part, _)| test.contains(part))
 }
 
-/// A test that the table lists each ignored test of `trials`.
 pub fn every_ignored_one_is_listed(trials: &[Trial]) -> Trial {
     let unlisted = trials.iter().find(|trial| trial.has_ignored_flag() && !is_listed(trial.name()));
     let unlisted = unlisted.map(|trial| trial.name().to_owned());

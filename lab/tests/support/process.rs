@@ -1,11 +1,9 @@
-//! Child processes and conditions with a limit, and tests that this machine cannot run.
-
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed};
 
-/// Reports that this machine cannot run a test: panics if `CI` is set, and prints otherwise.
+/// Panics if `CI` is set, and prints otherwise.
 pub fn unable(why: &str) -> Result<Completion, Failed> {
     if std::env::var_os("CI").is_some() {
         return Err(format!("THIS MACHINE CANNOT RUN IT: {why}").into());
@@ -13,7 +11,6 @@ pub fn unable(why: &str) -> Result<Completion, Failed> {
     Ok(Completion::ignored_with(format!("THIS MACHINE CANNOT RUN IT: {why}")))
 }
 
-/// Runs a command, and kills it at the limit.
 pub fn finish(mut command: Command, limit: Duration) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
@@ -29,8 +26,7 @@ pub fn finish(mut command: Command, limit: Duration) -> Output {
     output
 }
 
-/// Runs this program again with `argument` and a limit: only a process with one thread can enter a sandbox, which a test runner is not.
-/// Status 3: this machine has no sandbox.
+/// Runs this program again with `argument`: only a process with one thread can enter a sandbox. Status 3: no sandbox.
 pub fn run_again(argument: &str, limit: Duration) -> Result<Completion, Failed> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg(argument).stdin(Stdio::null());
@@ -42,12 +38,11 @@ pub fn run_again(argument: &str, limit: Duration) -> Result<Completion, Failed> 
     }
 }
 
-/// Standard output and error.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Waits until `condition` holds; panics with `what` when it does not within ten seconds.
+/// Panics with `what` after ten seconds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     let mut pause = Duration::from_millis(1);

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The limit of one scenario.
 const LIMIT: Duration = Duration::from_secs(100);
-/// The limit of several scenarios in one microVM on a busy machine.
+/// Several scenarios in one microVM on a busy machine.
 const MICROVM: Duration = Duration::from_secs(1200);
 
 pub struct Run {
     pub status: i32,
-    /// Standard error.
     pub stderr: String,
     /// The report's only scenario, or null.
     pub scenario: Value,
@@ -38,7 +36,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").canonicalize().unwrap()
 }
 
-/// Every scenario by its name in the folder, such as `seeds/web`, sorted.
+/// By name in the folder, such as `seeds/web`, sorted.
 pub fn names() -> Vec<String> {
     fn files(directory: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -52,12 +50,10 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The scenarios that the host's kernel can run.
 pub fn names_for_host() -> Vec<String> {
     names().into_iter().filter(|name| !is_for_microvm(name)).collect()
 }
 
-/// The scenarios that need a microVM.
 pub fn names_for_microvm() -> Vec<String> {
     names().into_iter().filter(|name| is_for_microvm(name)).collect()
 }
@@ -71,7 +67,8 @@ pub fn run(name: &str, flags: &[&str]) -> Run {
     Run { status, stderr, scenario: scenarios.pop().unwrap_or_default() }
 }
 
-/// Runs scenarios in one boot of a deterministic microVM; one result per scenario, with the common status and standard error.
+/// Runs scenarios in one boot of a deterministic microVM; one result per scenario, with common status and standard
+/// error.
 pub fn run_in_microvm(mode: &str, names: &[&str], flags: &[&str]) -> Vec<Run> {
     let flags = [&["--deterministic", "--keep-going", "--mode", mode], flags].concat();
     let (status, stderr, scenarios) = run_all(names, &flags, MICROVM);

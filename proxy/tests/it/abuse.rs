@@ -1,5 +1,5 @@
-//! Malicious clients against every port of a running proxy with few descriptors. Every test checks that a change of a Service still reaches
-//! the kernel.
+//! Malicious clients against every port of a proxy with few descriptors. A change of a Service still reaches the
+//! kernel.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,6 @@ fn write(directory: &Path, version: u32, hosts: &[u8]) {
     std::fs::rename(partial, directory.join("cluster.json")).unwrap();
 }
 
-/// Connections that send requests without end and never read.
 struct Abuser {
     address: SocketAddr,
     request: String,
@@ -33,7 +32,7 @@ impl Abuser {
         Abuser { address: address.parse().unwrap(), request, streams: Vec::new() }
     }
 
-    /// Opens up to `more` connections, and sends on each as much as it accepts.
+    /// Opens up to `more` connections, and fills them.
     fn press(&mut self, more: usize) {
         for _ in 0..more {
             let Ok(stream) = TcpStream::connect_timeout(&self.address, Duration::from_millis(100)) else { break };
@@ -134,7 +133,6 @@ fn the_soft_limit_of_descriptors_is_raised_at_the_start() {
     assert!(numbers[0] == numbers[1] && numbers[0] != "256", "{line}");
 }
 
-/// The number of entries in a directory of the proxy's `/proc`.
 fn count(proxy: &Proxy, what: &str) -> usize {
     std::fs::read_dir(format!("/proc/{}/{what}", proxy.0.id())).unwrap().count()
 }

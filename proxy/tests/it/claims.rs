@@ -1,5 +1,5 @@
-//! Frontends that several Services claim: after any changes each frontend has the owner that the rule names, and only Services that won or
-//! lost a frontend are marked as changed.
+//! After any changes each claimed frontend has the rule's owner, and only Services that won or lost a frontend are
+//! marked as changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,6 @@ fn dns(cluster_ip: &str, external_ips: &[&str]) -> Value {
     json!({ "clusterIP": cluster_ip, "externalIPs": external_ips, "ports": [{ "port": 53, "protocol": "UDP" }] })
 }
 
-/// `namespace/name` and the Service's addresses, without ports.
 fn owners(state: &State) -> Vec<String> {
     let line = |port: &ServicePort| {
         let frontends: Vec<String> = port

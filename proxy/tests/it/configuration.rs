@@ -1,5 +1,3 @@
-//! Configuration files and flags, through the program and its library.
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! Faults in configuration files and flags.
-
 use svcproxy::config::Ipvs;
 
 use crate::configuration::{HEAD, file, resolve, svcproxy};

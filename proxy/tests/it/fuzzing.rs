@@ -1,5 +1,5 @@
-//! No bytes from the API, files or the kernel cause a panic, and no list removes the objects that it contains. Uses the entry points of the
-//! fuzzers in `proxy/fuzz` on nearly valid inputs.
+//! No bytes from the API, files or the kernel cause a panic, and no list removes its objects. Feeds nearly valid inputs
+//! to `proxy/fuzz`'s entry points.
 
 use proptest::prelude::*;
 use svcproxy::fuzzing;
@@ -63,7 +63,6 @@ fn spoil() -> impl Strategy<Value = Spoil> {
     ]
 }
 
-/// A seed with up to six mutations, or any bytes.
 fn inputs(seeds: &'static [&'static [u8]]) -> impl Strategy<Value = Vec<u8>> {
     let spoilt = (prop::sample::select(seeds), prop::collection::vec(spoil(), 0..6)).prop_map(|(seed, spoils)| {
         let mut bytes = seed.to_vec();

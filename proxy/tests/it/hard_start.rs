@@ -1,4 +1,4 @@
-//! Starts under difficulties: few descriptors, a configuration that is not a regular file, hung commands.
+//! Few descriptors, a configuration that is not a regular file, hung commands.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,6 @@ use nix::unistd::{Pid, mkfifo};
 
 use crate::support::{Proxy, every_kind, http_get, inside, shell, wait_for};
 
-/// Runs the program with a soft and hard limit of descriptors.
 fn limited(limit: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
@@ -67,7 +66,7 @@ fn any_limit_of_descriptors_ends_in_a_sentence_or_runs() {
     }
 }
 
-/// Runs the program with a configuration file, and too little memory for an endless one.
+/// With too little memory for an endless file.
 fn configured(file: &Path) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 4000000 && exec \"$0\" --config=\"$1\" --write-config-to=/dev/null"]);
@@ -103,7 +102,7 @@ fn a_configuration_that_is_not_a_small_regular_file_is_refused() {
     assert!(configured(&path("config.conf")).status.success());
 }
 
-/// Precedes the real `iptables-save` in PATH. Hangs until `go` exists, in a child whose process id it writes to `pids`.
+/// Hangs until `go` exists, in a child whose process id it writes to `pids`.
 fn hanging_save(directory: &Path) -> String {
     let real = shell("command -v iptables-save");
     let script = format!(

@@ -1,5 +1,4 @@
-//! After any history of changes, failures, restarts and flushes the tables are those of a clean start, and other programs' rules are
-//! unchanged.
+//! After any history the tables are those of a clean start, and other programs' rules are unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use svcproxy::ruleset::RuleCounts;
 use crate::support::changes::any_change;
 use svcproxy::testing::key;
 
-/// Removes the loopback guard and its jumps; returns whether they were complete.
 fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bool {
     let filter = tables.get_mut(&Table::Filter).unwrap();
     let guarded = filter.remove("KUBE-FIREWALL").is_some_and(|rules| rules.len() == 1);
@@ -30,7 +28,6 @@ fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bo
     }) && guarded
 }
 
-/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum HistoryEvent {
     Change(Box<Change>),
@@ -209,7 +206,7 @@ fn one_changed_endpoint_sends_only_its_services_chains() {
     assert!(!text.contains("KUBE-SERVICES"), "{text}");
 }
 
-/// Only the failed part is sent again, because a full sync of a large cluster takes seconds.
+/// A full sync of a large cluster takes seconds.
 #[test]
 fn a_failed_partial_sync_is_repeated_until_it_is_refused_twice() {
     let service = |number: u8, node_port: u16| {
@@ -379,7 +376,7 @@ fn trigger_times_wait_for_the_sync_that_applies_them() {
     assert_eq!(proxy.take_triggers().count(), 0);
 }
 
-/// A partial sync plans one port of a Service, but the health check counts over all ports. Unchanged health checks are not reported.
+/// A partial sync plans one port of a Service, but the health check counts over all ports.
 #[test]
 fn health_checks_count_over_all_ports_after_partial_syncs() {
     let service = |name: &str, policy: &str| {

@@ -1,4 +1,4 @@
-//! Renders the clusters whose IPVS lists, sets and chains have been published, and compares every member.
+//! Compares every member with published IPVS lists, sets and chains.
 
 use std::collections::BTreeSet;
 

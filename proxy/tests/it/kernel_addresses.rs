@@ -1,5 +1,5 @@
-//! Reads all of the node's addresses, from many messages and while links of pods are added and deleted. Kernels before
-//! 6.9 report an interrupted dump, which misses addresses unless the client repeats it.
+//! All of the node's addresses, while links of pods are added and deleted. Kernels before 6.9 report an interrupted
+//! dump, which must be repeated.
 
 use std::fmt::Write;
 use std::net::IpAddr;

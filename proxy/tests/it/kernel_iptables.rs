@@ -1,5 +1,3 @@
-//! iptables mode in both variants of the commands.
-
 use std::fs;
 use std::path::Path;
 
@@ -22,7 +20,7 @@ fn write(directory: &Path, text: &str) {
     write_file(directory, "cluster.json", text);
 }
 
-/// Adds another program's rules, and our canary tables, which iptables creates when it first reads them.
+/// Also the canary tables, which iptables creates when it first reads them.
 fn foreign_rules(variant: &str) {
     for family in ["iptables", "ip6tables"] {
         let command: &'static str = format!("{family}-{variant}").leak();
@@ -38,7 +36,7 @@ fn foreign_rules(variant: &str) {
 
 fn clear(variant: &str) {
     for family in ["iptables", "ip6tables"] {
-        // Like a firewall's reload, in one transaction: else a running proxy would use the chains again before their
+        // In one transaction, like a firewall's reload: else the proxy would use the chains again before their
         // deletion.
         let nothing = "for table in mangle filter nat; do printf '*%s\\nCOMMIT\\n' $table; done";
         shell(&format!("{nothing} | {family}-{variant}-restore"));
@@ -52,7 +50,6 @@ fn start(variant: &str, manifests: &Path) -> Proxy {
     Proxy::start(&arguments)
 }
 
-/// Every rule reads back as it was written, under every setting that changes rules.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
@@ -138,7 +135,6 @@ fn a_proxy_killed_during_a_sync_leaves_a_state_that_a_restart_repairs() {
         assert!(expected.contains("KUBE-SEP-") && expected.contains("not yours"));
 
         for round in 0..4u32 {
-            // Other rules exist first, so that the sync has changes.
             write(manifests.path(), &every_kind(6, &hosts[..1 + usize::try_from(round).unwrap() % hosts.len()]));
             let mut other = start(variant, manifests.path());
             other.synced(Some("6"));
@@ -200,7 +196,7 @@ fn a_foreign_flush_is_repaired_and_a_cleanup_leaves_only_the_guard() {
     }
 }
 
-/// Deletes the chains of all services, like a second proxy that knows no service.
+/// Like a second proxy that knows no service.
 fn remove_services(family: &str, variant: &str) {
     let saved = shell(&format!("{family}-{variant}-save -t nat"));
     let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());

@@ -22,7 +22,6 @@ use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::Table;
 
-/// A network namespace of its own.
 struct Elsewhere {
     namespace: File,
 }
@@ -63,7 +62,6 @@ fn save(family: Family) -> &'static str {
     }
 }
 
-/// Chains and rules in the printed order.
 fn without_counters(dump: &str) -> String {
     let lines = dump.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n").collect()
@@ -130,7 +128,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// After every sync both writers have equal dumps and reports.
 #[test]
 fn every_history_ends_as_with_the_commands() {
     if !inside!() {
@@ -249,8 +246,7 @@ fn unchanged_rules_keep_their_counters() {
     assert_eq!(counted(by_netlink.mode().kernel()), before);
 }
 
-/// A successor compares thousands of rules on two threads, and lists the tables before it knows the wanted rules. It
-/// sends only differences, also those that occur after the list.
+/// A successor compares thousands of rules on two threads, and lists the tables before it knows the wanted rules.
 #[test]
 fn a_successor_sends_what_differs() {
     if !inside!() {

@@ -1,5 +1,5 @@
-//! IPVS mode in a kernel without IPVS: real rules by both writers, real IP sets, fake virtual servers and device.
-//! Scenarios in a microVM test the rest.
+//! IPVS mode without IPVS in the kernel: real rules and sets, fake virtual servers and device. Scenarios in a microVM
+//! test the rest.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,6 @@ fn proxy(config: &Config, family: Family, kernel: IpvsKernel, changes: &[Change]
     proxy
 }
 
-/// Every rule and member reads back as it was written.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {

@@ -98,7 +98,6 @@ fn rules_follow_the_api_and_outlive_its_outages() {
     assert!(before.contains("10.96.0.1/32") && before.contains("--to-destination 10.128.0.1:8080"), "{before}");
     api.down();
     api.delete(SLICES, "web-1-x");
-    // Forces a full sync during the outage.
     shell(
         "iptables-nft -t nat -F KUBE-SERVICES && iptables-nft -t nat -F KUBE-PROXY-CANARY && iptables-nft -t nat -X KUBE-PROXY-CANARY",
     );

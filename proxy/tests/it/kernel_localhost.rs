@@ -1,5 +1,3 @@
-//! Node ports on loopback addresses in nftables mode, with relays.
-
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
@@ -13,7 +11,7 @@ fn refuses(address: IpAddr, port: u16) -> bool {
     ask((address, port)).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// A dual-stack Service with TCP and UDP node ports, and an endpoint per family, or none.
+/// Dual-stack with TCP and UDP node ports.
 fn cluster(version: u32, node_port: u16, endpoints: bool) -> String {
     let slice = |family: &str, address: &str| {
         let endpoints: Vec<Value> = endpoints.then(|| json!({ "addresses": [address] })).into_iter().collect();
@@ -43,7 +41,7 @@ fn metric(line: &str) -> Option<u64> {
     Some(value.parse().unwrap())
 }
 
-/// Whether the destination refuses a datagram, which the next call of the sender reports.
+/// The next call reports the refusal.
 fn datagram_refused(to: SocketAddr) -> bool {
     let from = UdpSocket::bind((if to.is_ipv4() { "127.0.0.1" } else { "::1" }, 0)).unwrap();
     from.connect(to).unwrap();

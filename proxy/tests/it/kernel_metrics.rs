@@ -1,5 +1,3 @@
-//! Metrics of a running proxy.
-
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! The table of nftables mode reads back as it was written, in both families.
-
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,8 +62,7 @@ fn the_table_reads_back_as_written() {
     }
 }
 
-/// A change of ranges changes only elements, a successor finds nothing to change, and `nft` loads the table that it
-/// prints.
+/// A change of ranges changes only elements, and `nft` loads the table that it prints.
 #[test]
 fn ranges_of_cluster_ips_are_added_and_removed() {
     if !inside!() {

@@ -13,7 +13,6 @@ use svcproxy::mode::assemble;
 use svcproxy::model::Family;
 use svcproxy::relay;
 
-/// Every rule reads back as it was written, with the same ports.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
@@ -71,7 +70,6 @@ fn write(directory: &std::path::Path, text: &str) {
     write_file(directory, "cluster.json", text);
 }
 
-/// The node's own connections, a kill, a restart, a cleanup.
 #[test]
 fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     if !inside!() {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Every module of the library, each after the modules that it uses.
+/// Each after the modules that it uses.
 const ORDER: [&str; 23] = [
     "model",
     "port_range",
@@ -29,7 +29,7 @@ const ORDER: [&str; 23] = [
     "fuzzing",
 ];
 
-/// Modules that do not use certain modules before them.
+/// Modules that must not use certain modules before them.
 const APART: [(&str, &[&str]); 7] = [
     ("model", &[]),
     ("kernel", &["events"]),
@@ -44,7 +44,6 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The files of a module.
 fn files(of: &str) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![source().join(of)]);
     found.extend(Some(source().join(format!("{of}.rs"))).filter(|file| file.exists()));
@@ -57,7 +56,7 @@ fn files(of: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `file:line: module` of each use of one of these modules. Unit tests, at the end of a file, do not count.
+/// `file:line: module` of each use, without unit tests at a file's end.
 fn uses(file: &str, text: &str, forbidden: &[&str]) -> Vec<String> {
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
     let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));

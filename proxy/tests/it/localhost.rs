@@ -1,4 +1,4 @@
-//! Node ports on loopback addresses in nftables mode, against fakes: which ports have listeners.
+//! Which ports have listeners, against fakes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! A stalled or closed reader of standard error, or a full disk, in every mode that this machine can run: rules follow
-//! the cluster, and SIGTERM ends the program.
+//! With a stalled or closed reader of standard error, or a full disk, rules follow the cluster, and SIGTERM ends the
+//! program.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};

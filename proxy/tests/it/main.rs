@@ -1,4 +1,4 @@
-//! The integration tests of svcproxy, as modules of one program, because each program links everything again.
+//! One program, because each program links everything again.
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,

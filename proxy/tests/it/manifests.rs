@@ -1,4 +1,4 @@
-//! A directory of manifests under editors, copies, mounted ConfigMaps and mistakes.
+//! Editors, copies, mounted ConfigMaps and mistakes.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,3 @@
-//! The shipped manual pages and shell completions.
-
 #[path = "../../examples/manual.rs"]
 mod example;
 

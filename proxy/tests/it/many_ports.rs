@@ -26,7 +26,6 @@ fn slice(service: &str, host: u8, ports: impl Iterator<Item = u16>) -> Change {
     testing::slice(service, json!([{ "addresses": [format!("10.244.1.{host}")] }]), json!(ports))
 }
 
-/// The number of service ports with this endpoint address.
 fn endpoints(proxy: &mut NftablesProxy, ip: [u8; 4]) -> usize {
     let content = proxy.mode().table().table.as_ref().unwrap();
     let leads = |value: &Element| matches!(value, Element::Endpoint(endpoint) if endpoint.bytes().starts_with(&ip));

@@ -1,4 +1,4 @@
-//! nftables mode against the fake kernel: the final state of histories, and the cost of changes.
+//! Against the fake kernel: the final state of histories, and the cost of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -79,8 +79,7 @@ fn meaning(content: &FakeContent) -> Meaning {
     }
 }
 
-/// Chains that pick an endpoint of one service port have rules in the order of indexes, which depends on history, so
-/// their statements are sorted.
+/// Rules that pick an endpoint are in the order of indexes, which depends on history, so their statements are sorted.
 fn rules(name: &str, chain: &Chain) -> String {
     if !["service-", "local-"].iter().any(|prefix| name.starts_with(prefix)) {
         return format!("{:?}", chain.rules);
@@ -91,7 +90,6 @@ fn rules(name: &str, chain: &Chain) -> String {
     statements.join("\n")
 }
 
-/// Syncs until nothing is left to do; retries after refusals.
 fn settle(proxy: &mut NftablesProxy) {
     let later = Instant::now() + Duration::from_secs(60);
     let mut done = || {
@@ -106,7 +104,7 @@ enum NftablesStep {
     Apply(Change),
     Sync,
     Refuse,
-    /// With or without masqueradeAll. The new proxy syncs once with so many quarters of the objects.
+    /// Restarts with or without masqueradeAll, and first syncs so many quarters of the objects.
     Restart(bool, usize),
     Tamper(bool),
     FollowUp,
@@ -293,7 +291,6 @@ fn a_full_set_is_replaced_by_a_larger_one() {
     assert_eq!(endpoints, 5000);
 }
 
-/// First and last address of the dropped ranges.
 fn dropped(proxy: &mut NftablesProxy) -> Vec<String> {
     let content = content(proxy);
     let ranges = content.elements.iter().filter(|((set, _), _)| *set == "service-cidrs");

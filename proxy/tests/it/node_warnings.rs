@@ -6,7 +6,6 @@ use svcproxy::model::Family;
 use crate::start::{LoggedProxy, node, ready};
 use crate::support::{inside, shell};
 
-/// The log of a proxy up to its first sync.
 fn said(flags: &[&str]) -> String {
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();

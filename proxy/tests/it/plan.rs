@@ -1,4 +1,4 @@
-//! The rules of Kubernetes as tables: backends, masquerade, verdicts without endpoints.
+//! Tables: backends, masquerade, verdicts without endpoints.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

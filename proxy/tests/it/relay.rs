@@ -1,5 +1,3 @@
-//! Relays with real sockets on loopback addresses.
-
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -72,7 +70,6 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// A TCP server that reads to the end of the stream, and then sends everything back.
 async fn echo_at_the_end() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -303,7 +300,6 @@ async fn an_idle_connection_has_two_descriptors() {
     assert!(pipes.len() < 20, "a pipe only while bytes are on their way: {}", pipes.len());
 }
 
-/// A UDP server that answers with its own port and the sender's port.
 async fn udp_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -317,7 +313,7 @@ async fn udp_server() -> SocketAddr {
     address
 }
 
-/// Returns the server's port, and the client port that it saw. The answer must have the address of the request.
+/// The server's port, and the client port that it saw.
 async fn exchange(client: &UdpSocket, address: SocketAddr) -> (u16, u16) {
     soon("an answer", async {
         client.send_to(b"?", address).await.unwrap();

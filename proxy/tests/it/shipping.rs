@@ -23,7 +23,6 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A release's folder; its programs print their names.
 fn release(folder: &Path) {
     for program in ["svcproxy", "svclab"] {
         script(&folder.join(program), &format!("#!/bin/sh\necho {program} 0.1.0\n"));
@@ -296,7 +295,6 @@ fn the_packages_name_existing_files() {
     assert!(proxy.contains("unit-scripts = \"../deploy\"") && root().join("deploy/svcproxy.service").is_file());
 }
 
-/// A few files with the version are not cargo's.
 #[test]
 fn files_have_the_version_of_the_program() {
     let version = env!("CARGO_PKG_VERSION");

@@ -7,14 +7,12 @@ use crate::support::{every_kind, http_get, inside, shell, svcproxy, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A Node as JSON.
 pub fn node(name: &str) -> String {
     serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
         "status": { "addresses": [{ "type": "InternalIP", "address": "172.18.0.2" }, { "type": "InternalIP", "address": "fd00:18::2" }] } })
     .to_string()
 }
 
-/// A running proxy whose log is in a file.
 pub struct LoggedProxy(Child, tempfile::NamedTempFile);
 
 impl LoggedProxy {
@@ -22,7 +20,6 @@ impl LoggedProxy {
         LoggedProxy::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
     }
 
-    /// Starts the program by a command.
     fn start_by(mut command: Command, manifests: &Path, flags: &[&str]) -> LoggedProxy {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.arg("--manifests").arg(manifests).args(["--hostname-override=node-a"]).args(flags);

@@ -1,4 +1,4 @@
-//! Userspace mode against fakes: published rules, and the order of listeners and rules.
+//! Against fakes: published rules, and the order of listeners and rules.
 
 use std::collections::BTreeMap;
 

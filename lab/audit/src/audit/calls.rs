@@ -1,5 +1,3 @@
-//! The calls of an audit: the addresses of a frontend and its callers.
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,13 +12,12 @@ use crate::machines::is_link_local;
 
 /// The most addresses of the node at which a node port is called, besides loopback.
 const NODE_ADDRESSES: usize = 4;
-/// The distance of the unused port from a service's port. If another service has that port, it is called once more.
+/// The distance of the unused port from a service's port; called once more if another service has that port.
 const OTHER_PORT: u16 = 1000;
-/// The first candidate for an unused cluster IP in a range: allocators use lower addresses first (KEP-3070 reserves them).
+/// Allocators use lower addresses first (KEP-3070 reserves them).
 const UNUSED_FROM: usize = 4000;
 
 impl Audit<'_> {
-    /// The addresses at which the frontend is called: its address, or for a node port the node's.
     pub(super) fn destinations(&self, frontend: &ServiceFrontend) -> Vec<SocketAddr> {
         let at = |address: IpAddr| SocketAddr::new(address, frontend.port);
         if let Some(address) = frontend.address {
@@ -29,7 +26,8 @@ impl Audit<'_> {
         let first = self.known.nodes.get(&self.known.node).into_iter().flatten().copied();
         let of_family = |address: &IpAddr| Family::of(*address) == frontend.family && !is_link_local(*address);
         let mut own: Vec<IpAddr> = Vec::new();
-        // An address without a network is usually the end of a tunnel, which pods cannot reach; the Node object's addresses are always called.
+        // An address without a network is usually a tunnel's end, unreachable for pods; the Node object's addresses are
+        // always called.
         let networks = own_networks(self.snapshot).filter(|own| own.prefix_len() < own.max_prefix_len());
         for address in first.chain(networks.map(|own| own.addr())).filter(of_family) {
             if !own.contains(&address) && self.machines.is_own(address) {
@@ -44,7 +42,7 @@ impl Audit<'_> {
         own.into_iter().map(at).collect()
     }
 
-    /// The callers: all at the first of several addresses, and a pod, the node and a host outside at the others.
+    /// All callers at the first address; a pod, the node and a host outside at the others.
     pub(super) fn callers<'s>(
         &'s self,
         frontend: &ServiceFrontend,

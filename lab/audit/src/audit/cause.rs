@@ -1,5 +1,3 @@
-//! The likely cause of a finding, from the rule that decided the packet's outcome.
-
 use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
@@ -11,7 +9,6 @@ use crate::decider::{Decider, RuleOwner};
 use crate::judge::{Fault, FaultKind};
 use crate::settings::AuditedProxy;
 
-/// The service's endpoints in all states, and whether an address is an endpoint of any service.
 pub(super) struct ServiceEndpoints<'a> {
     pub(super) own: &'a [(SocketAddr, Option<String>)],
     pub(super) is_any: bool,
@@ -69,8 +66,7 @@ fn wrong_endpoint(fault: &Fault, endpoints: &ServiceEndpoints<'_>) -> String {
     }
 }
 
-/// A difference of kube-proxy from the documentation that every node has; seen with 1.36.2. A packet that a rule or a policy drops is not a
-/// known difference.
+/// A difference of kube-proxy 1.36.2 from the documentation, on every node. A drop by a rule or a policy is not one.
 pub(super) fn known_difference(
     kind: FindingKind,
     asked: &AuditCall<'_>,
@@ -97,7 +93,7 @@ pub(super) fn known_difference(
                 "kube-proxy refuses an external address without endpoints to what comes in, not to what the node itself sends",
             )
         }
-        // IPv4 drops ingress packets with a source address of the machine. IPv6 accepts them, and the answer never leaves the machine.
+        // IPv4 drops ingress packets from an own address. IPv6 accepts them, and the answer never leaves.
         (FindingKind::Broken(FaultKind::Dropped | FaultKind::Source | FaultKind::Answer), Mode::Nftables)
             if asked.frontend.kind == FrontendKind::NodePort
                 && source == SourceKind::RemotePod
@@ -109,8 +105,8 @@ pub(super) fn known_difference(
     }
 }
 
-/// A needless reject by kube-proxy that every node has; seen with 1.36.2: the rule for a node port without endpoints matches the port on
-/// every local address (`--dst-type LOCAL`).
+/// kube-proxy 1.36.2's reject rule for a node port without endpoints matches every local address (`--dst-type LOCAL`),
+/// on every node.
 pub(super) fn known_refusal(
     asked: &AuditCall<'_>,
     proxy: &AuditedProxy,
@@ -128,7 +124,6 @@ pub(super) fn known_refusal(
         .then_some("kube-proxy refuses a node port without endpoints on every address of the node (kubernetes#97360)")
 }
 
-/// Whether an endpoint was reached from its own address.
 fn meets_itself(found: &PacketVerdict) -> bool {
     matches!(found, PacketVerdict::Answered { at, saw, .. } | PacketVerdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
 }
@@ -143,7 +138,7 @@ fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     }
 }
 
-/// IPVS and userspace mode write iptables rules as well.
+/// IPVS and userspace mode also write iptables rules.
 fn belongs(written: Mode, mode: Mode) -> bool {
     written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
 }
@@ -162,7 +157,6 @@ mod tests {
     use super::super::stale::Lead;
     use super::*;
 
-    /// A drop by a rule or a policy is this node's fault, even if the call looks like a known difference.
     #[test]
     fn only_the_difference_itself_is_excused() {
         let lead = Lead { address: None, port: 30_080, protocol: Protocol::Tcp, family: svclab_oracle::Family::V4 };

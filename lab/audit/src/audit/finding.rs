@@ -21,9 +21,7 @@ use crate::judge::{Fault, FaultKind};
 use crate::machines::Machines;
 use crate::settings::AuditedProxy;
 
-/// The most findings of a kind that keep the packet's path.
 const WAYS: usize = 50;
-/// The most calls that a finding names.
 const CALLS: usize = 12;
 
 /// What is wrong.
@@ -36,7 +34,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// All kinds.
+    /// Every kind.
     pub fn all() -> impl Iterator<Item = FindingKind> {
         FaultKind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend])
     }
@@ -88,15 +86,15 @@ pub struct Finding {
     pub service: String,
     /// Its protocol.
     pub protocol: &'static str,
-    /// The kind of frontend: `cluster IP`, `node port`, …
+    /// `cluster IP`, `node port`, …
     pub frontend: &'static str,
-    /// The first calls that show the finding: caller and destination.
+    /// The first calls: caller and destination.
     pub calls: Vec<String>,
-    /// The number of calls that show the finding.
+    /// The number of calls.
     pub count: usize,
     /// The promise of Kubernetes.
     pub promised: String,
-    /// The promise's rules with their documents.
+    /// Rules with their documents.
     pub because: Vec<String>,
     /// The broken rules ([`Rule::id`]).
     pub rules: Vec<&'static str>,
@@ -104,10 +102,10 @@ pub struct Finding {
     pub found: String,
     /// The likely cause.
     pub cause: String,
-    /// Why the finding does not count: a known difference of kube-proxy, or an excuse of the judged proxy.
+    /// A known difference of kube-proxy, or an excuse of the judged proxy: the finding does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<Cow<'static, str>>,
-    /// The packet's path through the rules; empty if enough findings of the kind have one.
+    /// The packet's path; empty if enough findings of the kind have one.
     pub way: String,
 }
 
@@ -137,11 +135,11 @@ pub struct Report {
     pub service_ports: usize,
     /// The number of frontends.
     pub frontends: usize,
-    /// The number of judged calls.
+    /// Judged calls.
     pub calls: usize,
-    /// The number of calls without a promise.
+    /// Calls without a promise.
     pub no_promise: usize,
-    /// The number of frontends that changed too recently to be judged.
+    /// Frontends that changed too recently.
     pub unsettled: usize,
     /// Counts per rule of Kubernetes.
     pub rules: RuleTallies,
@@ -151,7 +149,7 @@ pub struct Report {
     pub not_judged: Vec<NotJudged>,
     /// Assumptions, in sentences.
     pub assumed: Vec<String>,
-    /// Parts that could not be read when the snapshot was taken.
+    /// Parts that the snapshot could not read.
     pub unread: Vec<String>,
 }
 
@@ -167,7 +165,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.known.is_none())
     }
 
-    /// Marks findings that break one of these rules (short name and reason) as known.
+    /// Marks findings that break these rules (short name and reason) as known.
     pub fn excuse(&mut self, reasons: &BTreeMap<String, String>) {
         for finding in self.findings.iter_mut().filter(|finding| finding.known.is_none()) {
             let Some(why) = finding.rules.iter().find_map(|rule| reasons.get(*rule)) else { continue };
@@ -187,7 +185,6 @@ impl Report {
     }
 }
 
-/// Findings with an equal key are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FindingKey {
     kind: FindingKind,
@@ -198,7 +195,6 @@ struct FindingKey {
     known: Option<&'static str>,
 }
 
-/// Collects findings.
 pub(super) struct Gathered<'a> {
     machines: &'a Machines,
     known: &'a KnownAddresses,
@@ -229,7 +225,6 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Adds another thread's findings.
     pub(super) fn merge(&mut self, other: Gathered<'_>) {
         for (key, finding) in other.findings {
             match self.findings.get_mut(&key) {
@@ -262,7 +257,6 @@ impl<'a> Gathered<'a> {
         entry.or_insert_with(|| NotJudged { why, count: 0, first: call(asked) }).count += 1;
     }
 
-    /// Counts a call with the promised outcome.
     pub(super) fn held(&mut self, promise: &Promise) {
         for reason in &promise.because {
             self.rules.entry(reason.rule.id()).or_default().held += 1;
@@ -296,12 +290,11 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Adds a stale frontend.
     pub(super) fn stale(&mut self, asked: &AuditCall<'_>, found: &Outcomes) {
         self.untouched(asked, found, "left from a service that is gone, or the service is new to the archive", None);
     }
 
-    /// Adds rules of a service port that match packets of no service, for example at an address without node ports.
+    /// Adds rules of a service port that match packets of no service.
     pub(super) fn too_wide(&mut self, asked: &AuditCall<'_>, found: &Outcomes) {
         let decided = journey_of(found, None).and_then(decider);
         let known = known_refusal(asked, self.proxy, found, decided.as_ref());
@@ -390,7 +383,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Limits the calls per finding and the paths per kind, independently of the threads' order.
+/// The result does not depend on the threads' order.
 fn bounded(findings: BTreeMap<FindingKey, Finding>) -> Vec<Finding> {
     let mut ways: BTreeMap<FindingKind, usize> = BTreeMap::new();
     let mut all = Vec::with_capacity(findings.len());
@@ -420,10 +413,10 @@ fn name(kind: FrontendKind) -> &'static str {
     }
 }
 
-/// The annotation with the time of an EndpointSlice's last change (API EndpointsLastChangeTriggerTime).
+/// API EndpointsLastChangeTriggerTime.
 const CHANGED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Services that changed, or whose slices changed, less than `seconds` before the snapshot.
+/// Services that, or whose slices, changed less than `seconds` before the snapshot.
 pub(super) fn unsettled(objects: &Objects, taken: &str, seconds: i64) -> BTreeSet<(String, String)> {
     let Ok(taken) = taken.parse::<Timestamp>() else { return BTreeSet::new() };
     let late = |time: Timestamp| taken.as_second() - time.as_second() < seconds;

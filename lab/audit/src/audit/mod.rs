@@ -1,5 +1,4 @@
-//! Audits a node's rules: compares the promise of Kubernetes with the packet's outcome for every service port, each of its addresses and every
-//! kind of caller.
+//! Compares the promise of Kubernetes with the packet's outcome for every service port, address and kind of caller.
 
 mod calls;
 mod cause;
@@ -41,7 +40,7 @@ use sources::{Finder, Sources};
 pub struct AuditOptions {
     /// Overrides the configuration's mode.
     pub mode: Option<Mode>,
-    /// Services that changed less than this many seconds before the snapshot are not judged.
+    /// Services that changed less than this before the snapshot are not judged.
     pub settle_seconds: i64,
 }
 
@@ -58,7 +57,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // Frontends do not depend on the callers; callers depend on frontends.
+    // Callers depend on frontends.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
     let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };
@@ -68,7 +67,8 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     let cluster =
         cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
-    // Host-network endpoints listen. Something also listens at each port that must be closed, so that a call that gets through is seen.
+    // Host-network endpoints listen, and something listens at each port that must be closed, so that a call that gets
+    // through is seen.
     let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));
     let everywhere = known.sockets.iter().copied().chain(shut);
     let everywhere = everywhere.map(|(protocol, port)| Listener { protocol, address: None, port: Some(port) });
@@ -99,7 +99,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     Ok(gathered.report(&audit, &frontends))
 }
 
-/// A part that the mode writes and that could not be read. The listing of nftables contains iptables-nft's rules.
+/// A part that the mode writes and that was not read. nftables' listing contains iptables-nft's rules.
 fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     snapshot.unread.iter().find(|unread| match unread.what.as_str() {
         "rules/nft.json" => mode == Mode::Nftables,
@@ -109,7 +109,7 @@ fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     })
 }
 
-/// Clears the clients that rules remember (session affinity), because new clients are judged.
+/// Clears session affinity: new clients are judged.
 fn forget_clients(state: &mut NodeState) {
     let ruleset = Arc::make_mut(&mut state.nft);
     for set in ruleset.tables.iter_mut().flat_map(|table| &mut table.sets) {
@@ -127,11 +127,10 @@ struct Audit<'a> {
     machines: &'a Machines,
     sources: &'a Sources,
     frontends: &'a [ServiceFrontend],
-    /// Services that changed too recently, by namespace and name.
+    /// By namespace and name.
     unsettled: BTreeSet<(String, String)>,
 }
 
-/// A call of the audit.
 struct AuditCall<'a> {
     frontend: &'a ServiceFrontend,
     source: &'a AuditCaller,
@@ -139,7 +138,6 @@ struct AuditCall<'a> {
 }
 
 impl<'a> Audit<'a> {
-    /// Judges all frontends on all processors.
     fn every(&self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // More parts than processors: large services are often neighbours.
@@ -188,7 +186,7 @@ impl<'a> Audit<'a> {
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         }
         let promise = self.oracle.ask(&question);
-        // Without the sockets it is unknown whether the proxy listens on loopback addresses.
+        // Without the sockets it is unknown where the proxy listens.
         let listened = self.snapshot.sockets.is_none()
             && promise.rests_on(Rule::LocalhostListeners)
             && matches!(promise.verdict, PromisedVerdict::Deliver(_));
@@ -260,7 +258,7 @@ impl<'a> Audit<'a> {
         faults
     }
 
-    /// A relay chooses the endpoint in the proxy's memory, which no snapshot has. Checks only that the packet reaches a socket of the node; in
+    /// A relay's choice of endpoint is in no snapshot. Checks only that the packet reaches a socket of the node; in
     /// userspace mode, at another port.
     fn not_relayed(&self, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
         let is_relay = |at: &SocketAddr| self.proxy.settings.mode != Mode::Userspace || at.port() != flow.to.port();
@@ -289,7 +287,6 @@ impl<'a> Audit<'a> {
         wrong.map(|one| fault(&one.verdict)).collect()
     }
 
-    /// Finds frontends that no service has.
     fn stale(&self, state: &NodeState, frontends: &[ServiceFrontend], gathered: &mut Gathered) {
         let mut known: BTreeMap<(Option<IpAddr>, u16, Protocol), ()> = BTreeMap::new();
         known.extend(frontends.iter().map(|one| ((one.address, one.port, one.protocol), ())));
@@ -306,7 +303,6 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Adds a finding if a possible frontend translates, rejects or drops packets.
     fn lead(&self, lead: &stale::Lead, gathered: &mut Gathered) {
         let family = lead.address.map_or(lead.family, Family::of);
         let first = || {

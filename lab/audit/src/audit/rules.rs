@@ -11,11 +11,11 @@ use crate::judge::FaultKind;
 /// The counts of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RuleTally {
-    /// Calls that rest on the rule, with the promised outcome.
+    /// Calls with the promised outcome.
     pub held: usize,
     /// Calls that break the rule.
     pub broken: usize,
-    /// Calls that break the rule by a known difference of kube-proxy.
+    /// Broken by a known difference of kube-proxy.
     pub known: usize,
 }
 
@@ -30,15 +30,13 @@ impl RuleTally {
 /// Counts by the rule's short name ([`Rule::id`]).
 pub type RuleTallies = BTreeMap<&'static str, RuleTally>;
 
-/// The rules of a promise that a kind of fault breaks: a wrong source address does not break the choice of the endpoint. All rules if no rule
-/// fits the kind.
+/// A wrong source address does not break the choice of the endpoint. All rules if none fits the kind.
 pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     let FindingKind::Broken(kind) = kind else { return vec![Rule::NoService] };
     let all = || promise.because.iter().map(|reason| reason.rule);
     let of = |part: PromisePart| all().filter(|rule| rule.part() == part).collect::<Vec<_>>();
     let candidates = match kind {
         FaultKind::NotTranslated => vec![of(PromisePart::Frontend)],
-        // Rules that nearly every delivery rests on are not specific to the fault.
         FaultKind::Dropped | FaultKind::Rejected => vec![
             all()
                 .filter(|rule| matches!(rule.part(), PromisePart::Endpoints | PromisePart::Refusal) && !is_usual(*rule))
@@ -53,7 +51,6 @@ pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     candidates.into_iter().find(|rules| !rules.is_empty()).unwrap_or_else(|| all().collect())
 }
 
-/// Whether nearly every delivery rests on the rule.
 fn is_usual(rule: Rule) -> bool {
     matches!(rule, Rule::Ready | Rule::ClusterPolicy)
 }

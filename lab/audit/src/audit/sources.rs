@@ -1,4 +1,4 @@
-//! The callers of an audit: one of each kind that promises distinguish.
+//! The callers: one of each kind that promises distinguish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +12,6 @@ use crate::cluster::{AuditPod, KnownAddresses, own_addresses};
 use crate::explain::outside;
 use crate::machines::Peer;
 
-/// The most source ranges with a caller.
 const RANGES: usize = 64;
 
 /// A kind of caller.
@@ -47,37 +46,24 @@ pub struct AuditCaller {
     pub label: String,
 }
 
-/// All callers, with the pods, clients and machines behind them.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Callers of every service, of both families.
     pub common: Vec<AuditCaller>,
-    /// Endpoints of this node that are not on the host network, by address.
     pub endpoints: BTreeMap<IpAddr, AuditCaller>,
-    /// A caller in each source range.
     pub ranges: Vec<(IpNet, AuditCaller)>,
-    /// Pods for the oracle.
     pub pods: Vec<AuditPod>,
-    /// Hosts outside for the oracle.
     pub clients: Vec<Client>,
-    /// Callers that are machines of the simulator.
     pub peers: Vec<Peer>,
-    /// The ingress interface of hosts outside.
     pub uplink: Option<String>,
 }
 
-/// Finds callers.
 pub struct Finder<'a> {
-    /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// The addresses in the objects.
     pub known: &'a KnownAddresses,
-    /// The node, for its routes.
     pub node: &'a Host,
 }
 
 impl Finder<'_> {
-    /// The callers for these frontends.
     #[must_use]
     pub fn find(&self, frontends: &[ServiceFrontend]) -> Sources {
         let mut sources = Sources::default();
@@ -88,7 +74,6 @@ impl Finder<'_> {
             self.remote_pod(family, &mut sources);
             self.outside(family, &mut sources);
         }
-        // The node's callers are of both families.
         let node = self.known.node.clone();
         let source = |kind, place, label: &str| AuditCaller { kind, place, address: None, label: label.to_owned() };
         sources.common.push(source(SourceKind::Node, PacketSource::Node(node.clone()), "the node"));
@@ -112,7 +97,7 @@ impl Finder<'_> {
     fn local_endpoints(&self, family: Family, sources: &mut Sources) {
         let own = self.known.endpoints.values().filter(|one| one.node.as_deref() == Some(self.known.node.as_str()));
         for endpoint in own.filter(|one| Family::of(one.address) == family && !self.is_node(one.address)) {
-            // An endpoint of this node that is not on one of its links does not call.
+            // An endpoint that is not on one of the node's links does not call.
             let Some(interface) = self.interface_towards(endpoint.address).filter(|_| self.is_direct(endpoint.address))
             else {
                 continue;
@@ -141,7 +126,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds a pod of this node that is not an endpoint: a neighbour in the pod range, else an unused address of the range.
+    /// A neighbour in the pod range that is no endpoint, else an unused address.
     fn plain_pod(&self, family: Family, sources: &mut Sources) {
         let Some(address) = self.neighbour(family).or_else(|| self.unused(family)) else { return };
         let Some(interface) = self.interface_towards(address) else { return };

@@ -1,5 +1,3 @@
-//! Stale frontends: addresses and ports in rules that no service has.
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -13,7 +11,7 @@ use svclab_sim::rules::{Rule, RuleTarget, Rules};
 
 use crate::decider::{RuleOwner, decider};
 
-/// A possible frontend: an address, or every address of the node, and a port that rules match.
+/// An address, or every address of the node, and a port that rules match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lead {
     pub(super) address: Option<IpAddr>,
@@ -24,7 +22,6 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// The frontend, with a placeholder for the service.
     pub(super) fn frontend(&self, family: Family) -> ServiceFrontend {
         let kind = if self.address.is_some() { FrontendKind::ClusterIp } else { FrontendKind::NodePort };
         let name = match self.address {
@@ -49,7 +46,7 @@ impl Lead {
     }
 }
 
-/// Possible frontends: rules in chains named `KUBE-…`, elements of tables named kube-proxy, virtual servers.
+/// From chains named `KUBE-…`, elements of tables named kube-proxy, and virtual servers.
 pub(super) fn leads(state: &NodeState) -> BTreeSet<Lead> {
     let mut leads = BTreeSet::new();
     for rules in [&state.v4, &state.v6] {
@@ -138,7 +135,6 @@ fn protocol(number: Number) -> Option<Protocol> {
     }
 }
 
-/// Whether a service proxy's rules decided the packet's outcome.
 pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     let moved = |verdict: &PacketVerdict| match verdict {
         PacketVerdict::Answered { at, .. }
@@ -153,7 +149,7 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
 }
 
-/// Addresses of services with the label `service-proxy-name`: another proxy may have rules for them.
+/// Addresses of services with `service-proxy-name`: another proxy may have rules for them.
 pub(super) fn left_alone(cluster: &ClusterModel) -> BTreeSet<IpAddr> {
     let another = |service: &&k8s_openapi::api::core::v1::Service| {
         let labels = service.metadata.labels.as_ref();

@@ -1,4 +1,4 @@
-//! A machine made of rules only: interfaces and routes are invented, and matches of interface names are unknown.
+//! A machine of rules only: interfaces and routes are invented, and matches of interface names are unknown.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,11 +12,8 @@ use svclab_snapshot::network::{Address, Hop, Link, Network, Route};
 use crate::error::NodeError;
 use crate::machines::{Around, Machines, Peer};
 
-/// The interface of the default route and of the machine's own addresses.
 const OUTSIDE: &str = "outside";
-/// The interface of targets without a machine of their own.
 const PODS: &str = "pods";
-/// The default name of the caller's interface.
 const INPUT: &str = "input";
 /// IPVS mode's device for services' addresses.
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
@@ -34,7 +31,6 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Builds the machine, the caller, and each further machine on a point-to-point link.
     pub(super) fn machines(
         &self,
         state: &NodeState,

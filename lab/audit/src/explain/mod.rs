@@ -20,12 +20,12 @@ use crate::machines::{Around, Machines, Peer, destinations};
 pub use bare::Bare;
 pub use names::{NameError, Named};
 
-/// Who calls.
+/// The caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// The node itself.
     Node,
-    /// The machine with this address; if it is the node's, the node from this address.
+    /// The machine with this address, or the node from this address.
     Address(IpAddr),
     /// A host beyond the default route.
     Outside,
@@ -34,13 +34,13 @@ pub enum Caller {
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainCall {
-    /// Who calls.
+    /// The caller.
     pub from: Caller,
     /// The destination.
     pub to: SocketAddr,
     /// The protocol.
     pub protocol: Protocol,
-    /// The ingress interface. By default the interface of the node's route to the caller; for a bare dump its name is unknown.
+    /// The ingress interface. Default: the node's route to the caller; in a bare dump the name is unknown.
     pub input: Option<String>,
     /// Answers to unknown matches.
     pub assumptions: Assumptions,
@@ -75,7 +75,7 @@ pub struct Explained {
     pub assumed: BTreeSet<String>,
 }
 
-/// Unused addresses (RFC 5737, TEST-NET-3; RFC 3849).
+/// RFC 5737, TEST-NET-3; RFC 3849.
 const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 77));
 const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77));
 
@@ -85,13 +85,12 @@ pub fn outside(like: IpAddr) -> IpAddr {
     if like.is_ipv4() { OUTSIDE_V4 } else { OUTSIDE_V6 }
 }
 
-/// The most endpoints with a machine of their own; a picture of more is not readable.
 const NAMED: usize = 32;
 
-/// Explains a call. Walks the rules twice: the endpoints that the first walk reaches are machines of their own in the second.
+/// Explains a call. The endpoints that the first walk reaches are machines of their own in the second.
 ///
 /// # Errors
-/// The snapshot is malformed, the node has no route to the caller, or the outcome depends on unknown facts.
+/// The snapshot is malformed, the caller has no route, or the outcome depends on unknown facts.
 pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Result<Explained, NodeError> {
     let address = match call.from {
         Caller::Node => None,
@@ -129,7 +128,7 @@ pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Re
         ..Around::default()
     };
     let mut first = walk(node, state, &around, call, caller.as_ref())?;
-    // The destination exists if it is a neighbour; beyond a gateway it is unknown.
+    // The destination exists if it is a neighbour.
     let is_announced = around.announced.contains(&call.to.ip());
     if !is_announced && first.machines.is_neighbour(call.to.ip()) && first.machines.at(call.to.ip()).is_none() {
         around.crowd.insert(call.to.ip());
@@ -181,7 +180,7 @@ fn walk(
     Ok(Explained { outcomes, assumed: machines.assumed.clone(), machines })
 }
 
-/// The calling machine, and its source address unless the machine chooses one.
+/// The calling machine, and its source address unless the machine chooses it.
 fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<IpAddr>), NodeError> {
     let Some(peer) = caller else { return Ok((machines.node, None)) };
     let address = peer.addresses.first().copied();
@@ -192,7 +191,6 @@ fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<I
     found.map(|host| (host, address)).ok_or_else(|| NodeError::NoWay { name: peer.name.clone() })
 }
 
-/// Addresses of other machines that packets reached.
 fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
     let at = outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
         PacketVerdict::Answered { at, .. }
@@ -203,7 +201,6 @@ fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
     at.collect()
 }
 
-/// The assumption about an untranslated packet that leaves the known machines.
 fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
     let lost = explained.outcomes.outcomes.iter().filter(|one| matches!(one.verdict, PacketVerdict::Dropped { .. }));
     let mut ends = lost.filter_map(|one| destination(&explained.outcomes, &one.verdict));
@@ -215,7 +212,6 @@ fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
     })
 }
 
-/// The assumption about listening programs.
 fn sockets(explained: &Explained, of_node: bool) -> Option<String> {
     let taken = explained.outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
         PacketVerdict::Answered { by, .. } | PacketVerdict::Unanswered { by, .. }

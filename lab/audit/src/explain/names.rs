@@ -1,5 +1,3 @@
-//! Resolves names of callers and destinations by a snapshot's objects.
-
 use std::net::{IpAddr, SocketAddr};
 
 use svclab_oracle::{FrontendKind, Oracle, Protocol, World};
@@ -26,7 +24,7 @@ pub enum NameError {
         text: String,
         /// The kind of object.
         kind: &'static str,
-        /// Similar names as a phrase, or empty.
+        /// Similar names, or empty.
         near: String,
     },
 }
@@ -44,7 +42,7 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The caller of an address.
+    /// The caller.
     ///
     /// # Errors
     /// The text names no caller.
@@ -68,7 +66,7 @@ impl Named<'_> {
         }
     }
 
-    /// The pod's address of `like`'s family. An archive names only endpoints of services.
+    /// An archive names only endpoints of services.
     fn pod(&self, text: &str, name: &str, like: IpAddr) -> Result<IpAddr, NameError> {
         let full = if name.contains('/') { format!("pod/{name}") } else { format!("pod/default/{name}") };
         let found = self.known.endpoints.values().find(|one| {
@@ -78,7 +76,7 @@ impl Named<'_> {
         found.map(|one| one.address).ok_or_else(|| unknown(text, "endpoint", pods()))
     }
 
-    /// The destination, and the protocol if the name has one.
+    /// The destination, and the name's protocol.
     ///
     /// # Errors
     /// The text names no destination.
@@ -137,7 +135,6 @@ impl Named<'_> {
     }
 }
 
-/// Adds the names with the same last part, or that contain this one.
 fn unknown(text: &str, kind: &'static str, mut known: Vec<String>) -> NameError {
     let last = text.rsplit('/').next().unwrap_or(text).split(':').next().unwrap_or(text);
     known.retain(|name| name.contains(last));

@@ -1,5 +1,3 @@
-//! Checks session affinity and its timeout.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -7,8 +5,8 @@ use svclab_oracle::{Delivery, FrontendKind, Mode, Scheduler, World};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, Outcomes, PacketVerdict};
 
-/// The longest lifetime of a silent connection: IPVS' timeout of established TCP connections (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and
-/// the minute by which a template with connections is extended.
+/// IPVS' timeout of silent TCP connections (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and the minute by which a template
+/// with connections is extended.
 const CONNECTIONS: Duration = Duration::from_secs(15 * 60 + 60);
 
 fn endpoint(verdict: &PacketVerdict) -> Option<SocketAddr> {
@@ -25,7 +23,6 @@ fn endpoints(outcomes: &Outcomes) -> Vec<SocketAddr> {
     all
 }
 
-/// Another address of the same network.
 fn somebody_else(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() ^ 1).into(),
@@ -33,7 +30,6 @@ fn somebody_else(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Faults of the affinity of a delivery to several endpoints, as sentences.
 pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
     // Relays keep affinity in memory: in userspace mode, and for loopback node ports in nftables mode.
     let relayed = match world.proxy.mode {
@@ -62,7 +58,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
             let says = || format!("{when} the client may meet {found} of {}", delivery.backends.len());
             (found != delivery.backends.len()).then(says)
         }
-        // Without affinity rr and wrr use the next destination; other schedulers depend on hashes and counts.
+        // Without affinity rr and wrr use the next destination; others depend on hashes and counts.
         Mode::Ipvs if takes_turns => {
             let found = network.outcomes(&again).map(|found| endpoints(&found)).unwrap_or_default();
             (found == [met]).then(|| format!("{when} the client still meets {met}"))
@@ -74,7 +70,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
         return faults;
     };
     faults.extend(stays(&network, "at once"));
-    // Affinity of one client must not bind another: a neighbour of the pod.
+    // One client's affinity must not bind another: a neighbour of the pod.
     let is_pod = network.host(flow.from).name().starts_with("pod/");
     if is_pod
         && delivery.frontend == FrontendKind::ClusterIp
@@ -93,7 +89,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     faults.extend(stays(&network, "a second before the time-out"));
     network.advance(Duration::from_secs(2));
     if world.proxy.mode == Mode::Ipvs {
-        // IPVS remembers a client while it remembers one of its connections, however silent, and then for the timeout.
+        // IPVS remembers a client while one of its connections exists, and then for the timeout.
         network.advance(CONNECTIONS + affinity.timeout);
     }
     faults.extend(moves(&network, "after the time-out"));

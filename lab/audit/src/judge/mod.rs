@@ -12,7 +12,7 @@ use svclab_sim::network::{Flow, HostId, Network, Outcomes, PacketVerdict as Foun
 use svclab_sim::render;
 use svclab_sim::trace::{DropReason, Event};
 
-/// What is wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
     /// No rule translates the packet.
@@ -29,13 +29,13 @@ pub enum FaultKind {
     Share,
     /// An endpoint sees a wrong source address.
     Source,
-    /// The answer is lost, or has a source address that the client did not call.
+    /// The answer is lost, or has another source address than was called.
     Answer,
     /// The packet is delivered instead of dropped or rejected.
     Delivered,
     /// The packet is dropped instead of rejected, or the reverse.
     Refusal,
-    /// A client does not stay with its endpoint, or stays too long.
+    /// A client leaves its endpoint too early or too late.
     Affinity,
 }
 
@@ -80,14 +80,14 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// A difference between promise and outcome.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
     /// A sentence.
     pub says: String,
-    /// The wrong outcome; `None` if an outcome is missing.
+    /// `None` if an outcome is missing.
     pub found: Option<Found>,
 }
 
@@ -107,14 +107,14 @@ pub struct Judge<'a> {
     pub world: &'a World,
     /// The simulator's machines.
     pub network: &'a Network,
-    /// Maps pods to machines, if every pod is a machine: then the machine must match as well as the address.
+    /// If every pod is a machine, the machine must match as well as the address.
     pub machine_of: Option<MachineOf<'a>>,
-    /// Whether answers that bypass the node must be lost as in the lab, where other machines are known.
+    /// Whether answers that bypass the node must be lost, as in the lab.
     pub strays: bool,
 }
 
 impl Judge<'_> {
-    /// Faults against a promise to deliver, drop or reject. Other promises have no faults here.
+    /// Other promises than to deliver, drop or reject have no faults here.
     #[must_use]
     pub fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         match &promise.verdict {
@@ -124,14 +124,13 @@ impl Judge<'_> {
         }
     }
 
-    /// Faults of session affinity. Costs more than all other checks.
+    /// Costs more than all other checks.
     #[must_use]
     pub fn affinity(&self, flow: &Flow, delivery: &Delivery) -> Vec<Fault> {
         let says = affinity::faults(self.world, self.network, flow, delivery);
         says.into_iter().map(|says| Fault::new(FaultKind::Affinity, says, None)).collect()
     }
 
-    /// Checks a promise to drop, reject, or either.
     fn refused(&self, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         let (drops, rejects) = match promise.verdict {
             PromisedVerdict::Drop => (true, false),
@@ -186,7 +185,6 @@ impl Judge<'_> {
         faults
     }
 
-    /// The fault of a packet that reaches no socket.
     fn undelivered(&self, flow: &Flow, found: &Outcomes, verdict: &Found) -> Fault {
         let kind = match verdict {
             Found::Refused { at, .. } if *at == flow.to => FaultKind::NotTranslated,
@@ -207,9 +205,9 @@ impl Judge<'_> {
         backend.address == at && pod.is_none_or(|pod| pod == machine)
     }
 
-    /// The fault of the answer, by what the client sees.
+    /// By what the client sees.
     fn answered(&self, backend: &Backend, broken: Option<&ReplyFailure>) -> Option<String> {
-        // The client does not know the answering address; often its node drops the answer first.
+        // The client does not know the answering address; often its node drops the answer.
         let astray = |why: &ReplyFailure| match why {
             ReplyFailure::WrongSource { from } => {
                 matches!(backend.reply, PromisedReply::AsymmetricReply(own) if own == *from)
@@ -235,7 +233,7 @@ impl Judge<'_> {
     }
 }
 
-/// The machine and address of the socket that received the packet, with the source that it saw and the answer's fate.
+/// The receiving socket, the source that it saw, and the answer's fate.
 fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&ReplyFailure>)> {
     match verdict {
         Found::Answered { by, at, saw } => Some((*by, *at, *saw, None)),
@@ -255,7 +253,6 @@ pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     })
 }
 
-/// Checks that each endpoint is reached with the promised share.
 fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for backend in &delivery.backends {

@@ -1,12 +1,10 @@
-//! Targets of rules and virtual servers.
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::rules::{RuleTarget, Rules};
 
-/// Every target address of a rule, an element or a virtual server; of a range the first.
+/// Target addresses of rules, elements and virtual servers; of a range the first.
 #[must_use]
 pub fn destinations(state: &NodeState) -> BTreeSet<IpAddr> {
     let servers = state.servers.services.iter().flat_map(|service| &service.servers);

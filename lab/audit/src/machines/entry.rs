@@ -1,6 +1,4 @@
-//! A caller whose packets arrive on another interface than the node's route to the caller uses.
-//!
-//! The caller is on both links: it sends on the ingress interface's link, and receives answers on the other.
+//! A caller whose packets arrive on another interface than its answers leave by: it is on both links.
 
 use std::net::IpAddr;
 
@@ -14,23 +12,20 @@ use super::stations::Station;
 use super::{everything, is_link_local, link_local};
 use crate::error::NodeError;
 
-/// The name of the caller's ingress-link interface, and its routing table.
 pub(super) const ENTRY: &str = "entry";
 const TABLE: u32 = 1000;
 
-/// A caller with its ingress link.
 #[derive(Debug, Clone)]
 pub(super) struct IngressLink {
-    /// The caller.
     pub(super) address: IpAddr,
-    /// The node's end of the link; on a bridge, a port.
+    /// On a bridge, a port.
     pub(super) end: String,
     /// The node's address on the link, if it has one.
     via: Option<IpAddr>,
 }
 
 impl IngressLink {
-    /// The entry of `address` on `interface`; `None` if answers use the same interface.
+    /// `None` if answers use the same interface.
     pub(super) fn find(
         address: IpAddr,
         interface: &str,
@@ -75,7 +70,6 @@ impl IngressLink {
         Ok(Some(IngressLink { address, end, via }))
     }
 
-    /// Adds a second interface to the caller, for all packets from its address.
     pub(super) fn onto(&self, host: HostBuilder) -> HostBuilder {
         let host = host.interface(HostInterface::new(ENTRY));
         let all = everything(self.address);
@@ -90,13 +84,11 @@ impl IngressLink {
         host.route(Route { table: TABLE, ..route })
     }
 
-    /// The policy-routing rule for the link, before the others.
     pub(super) fn rule(&self) -> PolicyRule {
         let action = PolicyAction::Lookup { table: TABLE, suppress: None };
         PolicyRule { from: Some(Masked::from(self.address)), ..plain(self.address, 1, action) }
     }
 
-    /// The policy-routing rules of a machine without others.
     pub(super) fn rules(&self) -> [PolicyRule; 3] {
         let lookup = |table| PolicyAction::Lookup { table, suppress: None };
         [plain(self.address, 0, lookup(LOCAL_TABLE)), self.rule(), plain(self.address, 2, lookup(MAIN_TABLE))]

@@ -1,8 +1,7 @@
-//! Builds machines of the simulator from a node's snapshot: the node, and the machines around it by its routes and neighbours.
+//! Builds simulated machines from a snapshot: the node, and the machines around it by its routes and neighbours.
 //!
-//! Callers and the endpoints of a call are machines of their own, on the interface that the node's routes choose, behind a gateway if there is
-//! one. All other endpoints behind a gateway are addresses of that gateway, so that 50,000 of them cost little. [`Machines::assumed`] lists
-//! the assumptions about missing facts.
+//! Callers and the endpoints of a call are machines of their own. All other endpoints behind a gateway are addresses of
+//! that gateway, so that 50,000 cost little.
 
 mod destinations;
 mod entry;
@@ -42,7 +41,7 @@ pub struct Peer {
     pub addresses: Vec<IpAddr>,
 }
 
-/// The node's neighbourhood.
+/// The machines around the node.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
     /// Machines with a name.
@@ -57,9 +56,9 @@ pub struct Around {
     pub assumptions: Assumptions,
     /// Interfaces of the node with invented names.
     pub invented: BTreeSet<String>,
-    /// Addresses in the node's networks that the node announces: neighbours send packets for them to the node.
+    /// Addresses in the node's networks that it announces: neighbours send packets for them to it.
     pub announced: BTreeSet<IpAddr>,
-    /// A peer's address and its ingress interface, if it differs from the one of answers.
+    /// A peer's address and its ingress interface, if answers use another.
     pub entry: Option<(IpAddr, String)>,
 }
 
@@ -76,9 +75,7 @@ pub struct Machines {
     at: BTreeMap<IpAddr, HostId>,
 }
 
-/// The name of a machine's interface towards the node.
 const NEAR: &str = "eth0";
-/// The name of a gateway's interface for the addresses behind it.
 const BEHIND: &str = "behind";
 
 impl Machines {
@@ -94,7 +91,7 @@ impl Machines {
             name => format!("node/{name}"),
         };
         let builder = node::NodeInputs { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
-        // Stations depend on the node's routes, and the node's bridge ports on the stations.
+        // Bridge ports depend on the stations.
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
         let entry = around.entry.as_ref();
@@ -145,14 +142,14 @@ impl Machines {
         matches!(self.network.host(self.node).way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
     }
 
-    /// Whether an address is the node's own.
+    /// Whether the node has the address.
     #[must_use]
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.network.host(self.node).way_to(address) == RouteTo::Itself
     }
 }
 
-/// Adds the assumed bridge ports, in hairpin mode if the existing ports are.
+/// In hairpin mode if the existing ports are.
 fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, stations: &[Station]) -> HostBuilder {
     let missing: BTreeSet<(&str, &str)> = stations
         .iter()
@@ -172,7 +169,6 @@ fn sockets(builder: HostBuilder, around: &Around) -> HostBuilder {
     }
 }
 
-/// Adds listeners on every port.
 fn everywhere(builder: HostBuilder) -> HostBuilder {
     [Protocol::TCP, Protocol::UDP, Protocol::SCTP]
         .into_iter()
@@ -187,7 +183,6 @@ struct Links<'a> {
 }
 
 impl Links<'_> {
-    /// Adds a station and the machines behind it.
     fn add(
         &self,
         network: &mut Network,
@@ -238,14 +233,14 @@ impl Links<'_> {
         Ok(id)
     }
 
-    /// The prefix length of an address on the link: of the node's network there, if it contains the address.
+    /// The prefix length of the node's network there, if it contains the address.
     fn length(&self, station: &Station, address: IpAddr) -> u8 {
         let own = self.node.addresses_of(&station.interface).iter();
         let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));
         near.map_or(bits(address), |net| net.prefix_len())
     }
 
-    /// Adds a default route through the node: by its address on the link, else to any machine at the far end.
+    /// By the node's address on the link, else to any machine at the far end.
     fn towards_node(&self, host: HostBuilder, station: &Station, family: IpAddr) -> HostBuilder {
         let everything = everything(family);
         let own = self.node.addresses_of(&station.interface).iter();
@@ -265,7 +260,7 @@ impl Links<'_> {
     }
 }
 
-/// Drops packets from the node for unknown addresses instead of returning them by the default route.
+/// Drops packets for unknown addresses instead of returning them by the default route.
 fn nothing_back(mut host: HostBuilder) -> HostBuilder {
     for family in [Family::V4, Family::V6] {
         let rule = |priority, input: Option<&str>, action| PolicyRule {
@@ -288,7 +283,6 @@ fn nothing_back(mut host: HostBuilder) -> HostBuilder {
     host
 }
 
-/// A machine on a point-to-point link, and on its ingress link if that differs.
 fn alone(peer: &Peer, entry: Option<&IngressLink>) -> Result<Host, NodeError> {
     let near = peer.addresses.iter().fold(HostInterface::new(NEAR), |near, own| near.address(*own, bits(*own)));
     let mut host = everywhere(Host::builder(&peer.name).interface(near));
@@ -303,7 +297,6 @@ fn alone(peer: &Peer, entry: Option<&IngressLink>) -> Result<Host, NodeError> {
     Ok(host.build()?)
 }
 
-/// The default range of the family.
 fn everything(like: IpAddr) -> Masked {
     Masked::from(if like.is_ipv4() { IpNet::V4(Ipv4Net::default()) } else { IpNet::V6(Ipv6Net::default()) })
 }
@@ -319,7 +312,7 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// A gateway that stands for any machine at the far end.
+/// A gateway for any machine at the far end.
 fn link_local(like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         Ipv4Addr::new(169, 254, 1, 1).into()

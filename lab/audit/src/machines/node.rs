@@ -1,5 +1,3 @@
-//! Builds the node: interfaces, addresses, routes, policy routing and kernel settings.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
@@ -14,10 +12,8 @@ use svclab_snapshot::network::{Link, Network, Route as Listed, Rule};
 
 use super::Around;
 
-/// The loopback interface's name.
 pub(super) const LOOPBACK: &str = "lo";
 
-/// The inputs of the node.
 pub(super) struct NodeInputs<'a> {
     pub(super) name: &'a str,
     pub(super) snapshot: &'a Snapshot,
@@ -27,7 +23,6 @@ pub(super) struct NodeInputs<'a> {
 }
 
 impl NodeInputs<'_> {
-    /// The machine without sockets; adds assumptions to `assumed`.
     pub(super) fn builder(&self, assumed: &mut BTreeSet<String>) -> HostBuilder {
         let NodeInputs { name, snapshot, listed: network, state, around } = self;
         let settings = NodeSysctls(&snapshot.sysctls);
@@ -63,14 +58,14 @@ impl NodeInputs<'_> {
     }
 }
 
-/// The interfaces in the kernel's order of registration (`for_each_netdev`), as far as it is known. The listing is by number, and an interface
-/// that was moved here keeps its number. Dummy interfaces come last, because proxies add kube-ipvs0 after the node's own interfaces.
+/// In the kernel's order of registration (`for_each_netdev`), as far as it is known: the listing is by number, which a
+/// moved interface keeps. Dummies come last, because proxies add kube-ipvs0 last.
 fn in_order(links: &[Link]) -> impl Iterator<Item = &Link> {
     let is_dummy = |link: &&Link| link.kind.as_deref() == Some("dummy");
     links.iter().filter(move |link| !is_dummy(link)).chain(links.iter().filter(is_dummy))
 }
 
-/// An interface's addresses in their order of addition: the kernel lists IPv6 addresses in reverse (`ipv6_link_dev_addr`).
+/// In order of addition: the kernel lists IPv6 addresses in reverse (`ipv6_link_dev_addr`).
 fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item = Address> + 'a {
     let of = move |v4: bool| {
         let own = network.addresses.iter().filter(move |one| one.interface == interface);
@@ -96,12 +91,11 @@ fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> Host
     }
 }
 
-/// Whether an interface is a bridge; bonds and VRFs have no ports here.
+/// Bonds and VRFs have no ports here.
 pub(super) fn is_bridge(network: &Network, name: &str) -> bool {
     network.links.iter().any(|link| link.name == name && link.kind.as_deref() == Some("bridge"))
 }
 
-/// A listed route with its first hop.
 fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> Option<Route> {
     let to = Masked::from(route.to);
     let kind = match route.kind.as_str() {
@@ -145,7 +139,7 @@ fn is_own(network: &Network, to: IpNet) -> bool {
             && network.addresses.iter().any(|own| own.address.addr() == to.addr()))
 }
 
-/// A policy-routing rule; `None`, with an assumption, if it has a condition that is not modelled.
+/// `None`, with an assumption, if a condition is not modelled.
 fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
     let mut left_out = |what: &str| {
         assumed.insert(format!(
@@ -182,7 +176,6 @@ fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
     })
 }
 
-/// Kernel settings by name.
 struct NodeSysctls<'a>(&'a BTreeMap<String, String>);
 
 impl NodeSysctls<'_> {
@@ -216,7 +209,7 @@ impl NodeSysctls<'_> {
         }
     }
 
-    /// Combines the interface's and `all`'s settings by `include/linux/inetdevice.h`: for some the greater value, for others either.
+    /// Combines the interface's and `all`'s settings by `include/linux/inetdevice.h`: the greater value, or either.
     fn interface(&self, name: &str) -> Option<InterfaceSysctls> {
         let own = |key: &str| self.number(&format!("net.ipv4.conf.{name}.{key}"));
         own("rp_filter").or_else(|| own("forwarding"))?;

@@ -1,12 +1,10 @@
-//! Reads rules, sets and virtual servers with the simulator.
-
 use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
 use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
 
-/// Reads rules, sets and virtual servers of a snapshot.
+/// Reads rules, sets and virtual servers.
 ///
 /// # Errors
 /// A text is malformed; the error names the line.
@@ -40,7 +38,6 @@ pub fn state(snapshot: &Snapshot) -> Result<NodeState, NodeError> {
     Ok(state)
 }
 
-/// Whether a line of `iptables-save` is a rule, or a policy other than ACCEPT.
 fn has_effect(line: &str) -> bool {
     let counted = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, rule)| rule);
     counted.starts_with("-A ") || line.starts_with(':') && line.contains(" DROP ")

@@ -1,5 +1,3 @@
-//! Assigns machines to the node's links by its routes and neighbours.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -12,24 +10,20 @@ use super::node::is_bridge;
 /// A machine on a link of the node, with the machines behind it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Station {
-    /// Its name.
     pub(super) name: String,
-    /// The node's interface.
     pub(super) interface: String,
-    /// The port, if the interface is a bridge.
+    /// If the interface is a bridge.
     pub(super) port: Option<String>,
     /// Its addresses on the link.
     pub(super) addresses: BTreeSet<IpAddr>,
-    /// Machines behind it.
     pub(super) behind: Vec<Peer>,
-    /// Addresses behind it without a machine of their own.
+    /// Without a machine of their own.
     pub(super) others: BTreeSet<IpAddr>,
 }
 
 /// Names of pods and nodes by address.
 pub type AddressNames = BTreeMap<IpAddr, String>;
 
-/// Finds stations.
 pub(super) struct Finder<'a> {
     pub(super) network: &'a Network,
     pub(super) node: &'a Host,
@@ -37,9 +31,9 @@ pub(super) struct Finder<'a> {
     pub(super) assumed: &'a mut BTreeSet<String>,
     /// Bridge ports that have a station.
     taken: BTreeSet<String>,
-    /// By bridge, the first address without a learned port, and the number of such addresses.
+    /// By bridge: the first address without a learned port, and the number of such addresses.
     unlearned: BTreeMap<String, (IpAddr, usize)>,
-    /// By interface and name; on a point-to-point link by interface alone.
+    /// Keyed by interface and name; a point-to-point link by interface alone.
     stations: BTreeMap<(String, String), Station>,
 }
 
@@ -54,7 +48,7 @@ impl<'a> Finder<'a> {
         Finder { network, node, names, assumed, taken, unlearned, stations }
     }
 
-    /// The stations of `peers`, which are machines of their own, and of `crowd`.
+    /// `peers` are machines of their own.
     pub(super) fn find(mut self, peers: &[Peer], crowd: &BTreeSet<IpAddr>) -> Vec<Station> {
         for peer in peers {
             for address in &peer.addresses {
@@ -63,7 +57,7 @@ impl<'a> Finder<'a> {
         }
         let own: BTreeSet<IpAddr> = peers.iter().flat_map(|peer| peer.addresses.iter().copied()).collect();
         let others: BTreeSet<IpAddr> = crowd.difference(&own).copied().collect();
-        // Gateways first: a gateway's address is no further machine.
+        // A gateway's address is no further machine.
         let (direct, behind): (Vec<IpAddr>, Vec<IpAddr>) =
             others.into_iter().partition(|address| self.is_direct(*address));
         for address in behind.into_iter().chain(direct) {
@@ -122,7 +116,6 @@ impl<'a> Finder<'a> {
         self.names.get(&next_hop).cloned().unwrap_or_else(|| format!("gateway {next_hop}"))
     }
 
-    /// The station with `address` on the link.
     fn station(&mut self, interface: &str, address: IpAddr, name: &str) -> &mut Station {
         let pair = self.is_pair(interface);
         let key = (interface.to_owned(), if pair { String::new() } else { name.to_owned() });
@@ -141,12 +134,11 @@ impl<'a> Finder<'a> {
         station
     }
 
-    /// Whether the link is point-to-point.
     fn is_pair(&self, interface: &str) -> bool {
         self.network.links.iter().any(|link| link.name == interface && link.kind.as_deref() == Some("veth"))
     }
 
-    /// A neighbour's bridge port: by the forwarding table, else an unused one.
+    /// By the forwarding table, else an unused port.
     fn port(&mut self, bridge: &str, address: IpAddr) -> String {
         let ports = || self.network.links.iter().filter(|link| link.controller.as_deref() == Some(bridge));
         let known = self.network.neighbours.iter().find(|one| one.interface == bridge && one.address == address);

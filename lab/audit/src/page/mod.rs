@@ -1,12 +1,11 @@
-//! Self-contained HTML pages that are also XML: no scripts, no external resources, light or dark by the reader's setting.
-//!
-//! [`Html`] escapes all text, because names, comments of rules and logs are untrusted.
+//! Self-contained HTML pages that are also XML: no scripts, no external resources, light or dark by the reader's
+//! setting. [`Html`] escapes all text: names, comments of rules and logs are untrusted.
 
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The content security policy: forbids scripts and loading, in case text is ever not escaped.
+/// In case text is ever not escaped.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Writes a document.
@@ -27,7 +26,7 @@ impl Html {
         }
     }
 
-    /// Writes an element with text; an empty class is left out.
+    /// An empty class is left out.
     pub fn leaf(&mut self, tag: &str, class: &str, text: &str) {
         let attributes = [("class", class)];
         self.element(tag, if class.is_empty() { &[] } else { &attributes }, |html| html.text(text));
@@ -91,7 +90,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Escapes text and attributes. Replaces control characters, which XML forbids, and characters that change the writing direction.
+/// Also replaces control characters, which XML forbids, and characters that change the writing direction.
 fn escape(text: &str, out: &mut String) {
     for char in text.chars() {
         match char {

@@ -1,5 +1,3 @@
-//! An audit as a self-contained page.
-
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 use crate::page::{Html, page};
@@ -7,7 +5,7 @@ use crate::page::{Html, page};
 /// The number of unfolded findings per kind.
 const UNFOLDED: usize = 3;
 
-/// The document.
+/// The HTML page.
 #[must_use]
 pub fn html(report: &Report) -> String {
     page(&format!("Service proxy audit of {}", report.node), |html| {
@@ -56,7 +54,6 @@ fn facts(html: &mut Html, report: &Report) {
     });
 }
 
-/// Counts of findings by kind, with links.
 fn kinds(html: &mut Html, report: &Report) {
     if report.is_clean() {
         return;

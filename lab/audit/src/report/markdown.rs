@@ -1,11 +1,9 @@
-//! An audit as Markdown, for issues and post-mortems.
-
 use std::fmt::Write as _;
 
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
-/// The document.
+/// The Markdown.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut text = format!(
@@ -66,7 +64,6 @@ fn one(text: &mut String, finding: &Finding) {
     }
     let _ = writeln!(text, "- **Found:** {}\n- **Likely cause:** {}", code(&finding.found), code(&finding.cause));
     if !finding.way.is_empty() {
-        // A longer fence than any in a path.
         let _ = writeln!(
             text,
             "\n<details><summary>The packet's way</summary>\n\n~~~~~~text\n{}\n~~~~~~\n\n</details>",
@@ -75,7 +72,6 @@ fn one(text: &mut String, finding: &Finding) {
     }
 }
 
-/// Escapes text as a code span.
 fn code(text: &str) -> String {
     let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);

@@ -16,10 +16,10 @@ pub use markdown::markdown;
 pub use sarif::sarif;
 pub use text::text;
 
-/// The report as JSON; its fields are those of [`Report`].
+/// The fields of [`Report`].
 ///
 /// # Errors
-/// Never for a report, whose fields are text and numbers.
+/// Never: the fields are text and numbers.
 pub fn json(report: &Report) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
@@ -34,7 +34,7 @@ pub fn summary(report: &Report) -> String {
     text + &format!("{}\n", verdict(report))
 }
 
-/// Findings by kind, the most frequent first.
+/// The most frequent first.
 fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> {
     let mut kinds: BTreeMap<&'static str, Vec<&Finding>> = BTreeMap::new();
     for finding in report.wrong() {
@@ -46,12 +46,10 @@ fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> 
     kinds
 }
 
-/// `1 call`, `2 calls`.
 fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// Known differences with the number of their findings.
 fn known(report: &Report) -> BTreeMap<&str, usize> {
     let mut known = BTreeMap::new();
     for why in report.findings.iter().filter_map(|finding| finding.known.as_deref()) {
@@ -60,7 +58,6 @@ fn known(report: &Report) -> BTreeMap<&str, usize> {
     known
 }
 
-/// The counts in a sentence.
 fn looked_at(report: &Report) -> String {
     format!(
         "{} at {}, mode {}: {} with {}, {} judged",
@@ -74,7 +71,6 @@ fn looked_at(report: &Report) -> String {
     .replace("addresss", "addresses")
 }
 
-/// The verdict in a sentence.
 fn verdict(report: &Report) -> String {
     let wrong = report.wrong().count();
     if wrong > 0 {

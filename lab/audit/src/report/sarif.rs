@@ -1,11 +1,9 @@
-//! An audit as SARIF 2.1.0 (OASIS), which code hosts show as alerts.
-
 use serde_json::{Value, json};
 
 use crate::audit::{Finding, FindingKind, Report};
 use crate::judge::FaultKind;
 
-/// The document.
+/// The SARIF log.
 #[must_use]
 pub fn sarif(report: &Report, version: &str) -> Value {
     let kinds = FaultKind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend]);

@@ -1,5 +1,3 @@
-//! Explanations of dumps and nodes, and refusals.
-
 use std::net::IpAddr;
 
 use svclab_audit::NodeError;
@@ -29,7 +27,6 @@ fn lines(explained: &Explained) -> Vec<String> {
         .collect()
 }
 
-/// Explains a call on bare rules.
 fn bare(rules: &str, own: &[&str], input: Option<&str>, call: &ExplainCall) -> Result<Explained, NodeError> {
     let mut state = NodeState::default();
     state.read_any_rules("iptables-save", Family::V4, rules).unwrap();
@@ -70,7 +67,7 @@ fn an_endpoint_calls_its_own_service() {
     assert_eq!(lines(&found), expected);
 }
 
-/// As with Calico: the only matching rule needs the name of an interface, which a dump lacks.
+/// As with Calico: the only matching rule needs an interface's name, which a dump lacks.
 #[test]
 fn names_of_interfaces_that_a_dump_does_not_tell_decide_nothing() {
     let calico = with_filter("ACCEPT [0:0]\n-A FORWARD -o cali+ -j DROP");
@@ -272,12 +269,10 @@ fn a_nodes_own_links_and_names_are_used() {
     assert!(hairpin[0].contains("pod/default/web-1 answers") && hairpin[0].contains("sees 10.244.1.1"), "{hairpin:?}");
 }
 
-/// A call with an ingress interface.
 fn by(interface: &str, from: &str, to: &str) -> ExplainCall {
     ExplainCall { input: Some(interface.to_owned()), ..call(from, to, &[]) }
 }
 
-/// A host whose answers leave by eth0 calls through the other uplink.
 #[test]
 fn a_packet_comes_in_by_the_interface_that_is_named() {
     let mut snapshot = node();
@@ -294,7 +289,6 @@ fn a_packet_comes_in_by_the_interface_that_is_named() {
     // The default interface by name changes nothing.
     let same = on(&snapshot, &by("eth0", "outside", "10.96.0.10:80")).unwrap();
     assert_eq!(lines(&same), lines(&plain));
-    // A machine on a link of its own, and a bridge.
     for from in ["172.18.0.9", "10.244.1.6"] {
         let found = on(&snapshot, &by("eth1", from, "10.96.0.10:80")).unwrap();
         assert_eq!(answers(&found), 2, "{from}: {:?}", lines(&found));
@@ -326,13 +320,12 @@ fn an_interface_that_cannot_be_is_told() {
     assert!(wrong("eth0", "node").contains("comes in by no interface"));
 }
 
-/// No machine has the load balancer's address in the node's network, so neighbours must know that the node accepts it.
+/// No machine has the load balancer's address, so neighbours must know that the node accepts it.
 #[test]
 fn what_is_for_an_address_of_nobodys_in_the_nodes_network_comes_here() {
     let mut snapshot = node();
     let rules = NAT.replace("10.96.0.10", "172.18.0.200");
     snapshot.nft_v4 = Some(rules.replace("10.1.0.1", "10.244.1.5").replace("10.1.0.2", "10.244.2.7"));
-    // Without a service of that address a neighbour has it.
     let elsewhere = lines(&on(&snapshot, &call("outside", "172.18.0.200:80", &[])).unwrap());
     assert!(elsewhere[0].contains("172.18.0.200 answers"), "{elsewhere:?}");
     let service = &mut snapshot.objects.as_mut().unwrap().services[0];

@@ -1,4 +1,4 @@
-//! The integration tests of audits and explanations, as modules of one program, because each program links everything again.
+//! One program, because each program links everything again.
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod explain;

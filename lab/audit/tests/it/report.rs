@@ -75,7 +75,6 @@ fn as_junit() {
     insta::assert_snapshot!(junit(&report()));
 }
 
-/// Known differences are notes, and a finding has the same fingerprint each time.
 #[test]
 fn as_sarif() {
     let document = sarif(&report(), "1.2.3");

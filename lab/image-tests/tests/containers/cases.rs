@@ -1,5 +1,3 @@
-//! The cases of the image test.
-
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use testcontainers::runners::AsyncRunner;
 use super::stand::{Container, ImageMode, NODE_ADDRESSES, NODE_PORT, SERVICE, Stand, WAYS, log, process_file};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Seconds until Docker sends SIGKILL; a case ends much earlier.
+/// Seconds until Docker sends SIGKILL.
 const STOP: i32 = 30;
 /// The limit of each unpacked image, in bytes.
 const SIZES: [(&str, i64); 2] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 << 20)];
@@ -53,7 +51,7 @@ fn run(way: ImageMode, case: Case) -> Result<(), Failed> {
     result.map_err(|error| format!("{error:#}").into())
 }
 
-/// A backend that calls its own service gets answers; its own answers show the node's address.
+/// A backend that calls its own service sees the node's address in its own answers.
 async fn hairpin(stand: &Stand) -> anyhow::Result<()> {
     let _proxy = stand.start_proxy().await?;
     let answers = stand.ask(&stand.backends[0], SERVICE, 60).await?;
@@ -68,7 +66,7 @@ async fn hairpin(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Another container replaces the first under traffic: no connection fails, and the new one applies changes.
+/// Another container replaces the first under traffic: no connection fails.
 async fn rolling_update(stand: &Stand) -> anyhow::Result<()> {
     let first = stand.start_proxy().await?;
     let load = stand.load().await?;
@@ -87,7 +85,6 @@ async fn rolling_update(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until new connections reach this backend only.
 async fn follows(stand: &Stand, name: &str) -> anyhow::Result<()> {
     let mut answers = Vec::new();
     for _ in 0..100 {
@@ -161,7 +158,6 @@ async fn rights(stand: &Stand) -> anyhow::Result<()> {
     }
     ensure!(u64::from_str_radix(field("CapEff:"), 16)? == NET_ADMIN_AND_RAW, "{status}");
     ensure!(field("NoNewPrivs:") == "1", "{status}");
-    // Fields: id, parent, device, root, mount point, options.
     let mounts = read("mountinfo").await?;
     let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).context("no root")?;
     ensure!(root.split(' ').nth(5).is_some_and(|options| options.split(',').any(|option| option == "ro")), "{root}");
@@ -170,7 +166,6 @@ async fn rights(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without NET_ADMIN the proxy ends with a sentence about the failure.
 async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     let proxy = stand.with_rights(&[], &["--kubeconfig=/etc/svcproxy/kubeconfig"]).start().await?;
     let code = ended(stand, &proxy).await?;
@@ -182,7 +177,6 @@ async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The images keep to their limits, and the first holds one file.
 async fn sizes(stand: &Stand) -> anyhow::Result<()> {
     let tag = stand.image();
     let (_, tag) = tag.rsplit_once(':').context("no tag")?;
@@ -193,7 +187,6 @@ async fn sizes(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for a container's end and returns its status.
 async fn ended(stand: &Stand, container: &Container) -> anyhow::Result<i64> {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     loop {

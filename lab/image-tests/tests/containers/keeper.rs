@@ -1,6 +1,6 @@
-//! The tests' Docker daemon: a running one, or one that the tests start from the distribution's package.
+//! The tests' Docker daemon: a running one, or one from the distribution's package.
 //!
-//! The tests run in a child of the process that keeps the daemon, because `testcontainers` finds the daemon by the environment.
+//! The tests run in a child process, because `testcontainers` finds the daemon by the environment.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use testcontainers::bollard::API_DEFAULT_VERSION;
 
 use super::versions;
 
-/// The `/proc` of the daemon's PID namespace, in which containers' process ids are valid.
+/// Has the process ids of the daemon's PID namespace.
 pub const PROC: &str = "IMAGE_TEST_PROC";
 /// The limit of the daemon's start.
 const START: Duration = Duration::from_secs(60);
@@ -32,14 +32,13 @@ struct Daemon {
 
 struct Own {
     unshare: Child,
-    /// The daemon's own process.
     first: Option<PathBuf>,
     folder: tempfile::TempDir,
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // `--kill-child` also kills the daemon, the first process of its PID namespace, and the kernel ends all others.
+        // `--kill-child` kills the daemon, the first process of its PID namespace, and the kernel all others.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
         let deadline = Instant::now() + END;
@@ -77,7 +76,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The daemon of `DOCKER_HOST`, or of the default socket.
+/// At `DOCKER_HOST` or the default socket.
 fn running() -> Option<Daemon> {
     let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
     let socket = PathBuf::from(host.strip_prefix("unix://")?);
@@ -85,8 +84,8 @@ fn running() -> Option<Daemon> {
     Some(Daemon { socket, version, proc: PathBuf::from("/proc"), own: None })
 }
 
-/// Starts a daemon in its own namespaces with its files in a temporary folder. It changes neither the machine's network nor its rules, and
-/// its containers have only the networks `none`, `host` and `container:`.
+/// Starts a daemon in its own namespaces and a temporary folder. It leaves the machine's network and rules alone;
+/// containers have only the networks `none`, `host` and `container:`.
 fn start() -> anyhow::Result<Daemon> {
     let folder = tempfile::Builder::new().prefix("image-test").tempdir()?;
     let at = |name: &str| folder.path().join(name);

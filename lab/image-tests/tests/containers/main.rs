@@ -1,5 +1,5 @@
-//! Runs the image in real containers: in a node's network namespace, with the lab's API and traffic of other containers.
-//! `./just image-test` builds its files.
+//! The image in real containers: in a node's network namespace, with the lab's API and traffic. `./just image-test`
+//! builds its files.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -25,16 +25,13 @@ use testcontainers::{ContainerAsync, ContainerRequest, GenericImage, ImageExt};
 
 use super::keeper::PROC;
 
-/// The service's cluster IP and port.
 pub const SERVICE: &str = "10.96.0.10:80";
-/// The service from outside.
 pub const NODE_PORT: &str = "172.18.0.2:30080";
 /// The node's addresses towards pods and clients.
 pub const NODE_ADDRESSES: [&str; 2] = ["10.244.1.1", "172.18.0.2"];
-/// The limit of waiting for a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
-/// The API server's name, from the hosts file of the node's container: tests the static program's name resolution.
+/// In the hosts file of the node's container: tests the static program's name resolution.
 const API_HOST: &str = "api.test";
 const API: &str = "127.0.0.1:6443";
 
@@ -69,13 +66,12 @@ impl Files {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageMode {
-    /// Part of the test's name.
     pub name: &'static str,
     pub image: &'static str,
     pub flags: &'static [&'static str],
 }
 
-/// Images and modes. IPVS is left out: few kernels have it, and scenarios judge it in a microVM.
+/// Without IPVS, which few kernels have; scenarios test it in a microVM.
 pub const WAYS: [ImageMode; 4] = [
     ImageMode { name: "iptables", image: "svcproxy", flags: &["--proxy-mode=iptables"] },
     ImageMode { name: "nftables", image: "svcproxy", flags: &["--proxy-mode=nftables"] },
@@ -89,7 +85,7 @@ pub const WAYS: [ImageMode; 4] = [
 
 pub type Container = ContainerAsync<GenericImage>;
 
-/// Removes its containers when it is dropped.
+/// Dropping it removes its containers.
 pub struct Stand {
     files: Files,
     docker: Docker,
@@ -106,7 +102,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// Starts everything but the proxy, and writes kernel settings as the DaemonSet's init container does, as root.
+    /// Starts all but the proxy, and writes kernel settings as the DaemonSet's init container does.
     pub async fn new(way: ImageMode) -> anyhow::Result<Stand> {
         let files = Files::from_environment()?;
         let docker = docker_client_instance().await?;
@@ -143,7 +139,6 @@ impl Stand {
         format!("{}:{}", self.way.image, self.tag)
     }
 
-    /// Sets the service's endpoints.
     pub fn select(&self, addresses: &[&str]) -> anyhow::Result<()> {
         let endpoints: String = addresses
             .iter()
@@ -156,7 +151,7 @@ impl Stand {
         self.api.store().write(|store| apply(store, &slice))
     }
 
-    /// The proxy's container as in the DaemonSet: on the node's network, read-only, with two capabilities.
+    /// As in the DaemonSet: on the node's network, read-only, with two capabilities.
     pub fn proxy(&self) -> ContainerRequest<GenericImage> {
         self.with_rights(
             &["NET_ADMIN", "NET_RAW"],
@@ -164,7 +159,7 @@ impl Stand {
         )
     }
 
-    /// A container of the proxy's image with these rights and arguments, beside the node.
+    /// On the node's network.
     pub fn with_rights(&self, rights: &[&str], arguments: &[&str]) -> ContainerRequest<GenericImage> {
         let arguments = arguments.iter().chain(self.way.flags).copied().chain(["--cluster-cidr=10.244.0.0/16"]);
         let kubeconfig = self.folder.path().display().to_string();
@@ -181,14 +176,14 @@ impl Stand {
                 host.port_bindings = None;
             });
         if self.way.name == "legacy" {
-            // The node's own, which all legacy commands of the node share.
+            // All legacy commands of the node share it.
             let lock = self.folder.path().join("xtables.lock").display().to_string();
             request = request.with_mount(Mount::bind_mount(lock, "/run/xtables.lock"));
         }
         rights.iter().fold(request, |request, right| request.with_cap_add(*right))
     }
 
-    /// Starts a proxy and returns once its rules are written.
+    /// Returns once the rules are written.
     pub async fn start_proxy(&self) -> anyhow::Result<Container> {
         let proxy = self.proxy().start().await?;
         let synced = self.eventually("the proxy says that it is well", || self.is_healthy().then_some(())).await;
@@ -198,7 +193,6 @@ impl Stand {
         }
     }
 
-    /// Whether the proxy on the node has written its rules.
     fn is_healthy(&self) -> bool {
         let asked = in_network(&self.network, || -> std::io::Result<String> {
             let mut stream = TcpStream::connect("127.0.0.1:10256")?;
@@ -211,14 +205,14 @@ impl Stand {
         asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.split(' ').nth(1) == Some("200")))
     }
 
-    /// What a container gets as answers to questions on so many connections.
+    /// The answers on `times` connections.
     pub async fn ask(&self, from: &Container, address: &str, times: u32) -> anyhow::Result<Vec<String>> {
         let mut asked = from.exec(ExecCommand::new(["/peer", "ask", address, &times.to_string()])).await?;
         let answers = String::from_utf8(asked.stdout_to_vec().await?)?;
         Ok(answers.lines().map(str::to_owned).collect())
     }
 
-    /// Starts a client that asks the service without end, in the network of the other client.
+    /// Starts a client that calls the service without end, in the other client's network.
     pub async fn load(&self) -> anyhow::Result<Load> {
         let network = format!("container:{}", self.client.id());
         let request = peer(&self.files, &self.tag, &["load", SERVICE]).with_host_config_modifier(move |host| {
@@ -231,7 +225,6 @@ impl Stand {
         Ok(load)
     }
 
-    /// Waits until `look` sees something.
     pub async fn eventually<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -243,7 +236,7 @@ impl Stand {
         }
     }
 
-    /// What the kernel has in all tables, of nftables and of legacy iptables, as far as it is a proxy's.
+    /// The proxy's rules in all tables of nftables and legacy iptables.
     pub async fn rules(&self) -> anyhow::Result<Vec<String>> {
         let network = network_of(&self.docker, &self.node).await?;
         let mut rules = Vec::new();
@@ -258,13 +251,11 @@ impl Stand {
     }
 }
 
-/// A client that asks without end.
 pub struct Load {
     container: Container,
 }
 
 impl Load {
-    /// All answers until now.
     pub async fn answers(&self) -> anyhow::Result<Vec<String>> {
         let text = String::from_utf8(self.container.stdout_to_vec().await?)?;
         // The last line may not be whole yet.
@@ -272,7 +263,7 @@ impl Load {
         Ok(whole.lines().map(str::to_owned).collect())
     }
 
-    /// Waits for fifty more answers, and returns those that came after the call.
+    /// Waits for fifty more answers; returns the answers since the call.
     pub async fn goes_on(&self, stand: &Stand) -> anyhow::Result<Vec<String>> {
         let before = self.answers().await?.len();
         let deadline = Instant::now() + PATIENCE;
@@ -286,7 +277,7 @@ impl Load {
         }
     }
 
-    /// Whatever was not answered.
+    /// The failed requests.
     pub async fn failures(&self) -> anyhow::Result<Vec<String>> {
         let answers = self.answers().await?;
         ensure!(answers.len() > 100, "{answers:?}");
@@ -294,7 +285,7 @@ impl Load {
     }
 }
 
-/// A rule without how many packets it has seen.
+/// Removes packet and byte counters.
 fn without_counts(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with('[')).collect();
     let is_count = |at: usize| {
@@ -303,13 +294,12 @@ fn without_counts(line: &str) -> String {
     (0..words.len()).filter(|at| !is_count(*at)).map(|at| words[at]).collect::<Vec<_>>().join(" ")
 }
 
-/// What a container has written.
 pub async fn log(container: &Container) -> anyhow::Result<String> {
     let written = [container.stdout_to_vec().await?, container.stderr_to_vec().await?].concat();
     Ok(String::from_utf8_lossy(&written).into_owned())
 }
 
-/// A file of the process that a container runs.
+/// A `/proc` file of the container's process.
 pub async fn process_file(docker: &Docker, container: &Container, name: &str) -> anyhow::Result<PathBuf> {
     let state = docker.inspect_container(container.id(), None).await?.state.context("no state")?;
     let pid = state.pid.filter(|pid| *pid > 0).context("the container has ended")?;
@@ -321,7 +311,6 @@ async fn network_of(docker: &Docker, container: &Container) -> anyhow::Result<Pa
     process_file(docker, container, "ns/net").await
 }
 
-/// A container of `image-peer` without any network.
 fn peer(files: &Files, tag: &str, words: &[&str]) -> ContainerRequest<GenericImage> {
     GenericImage::new("svcproxy", tag)
         .with_entrypoint("/peer")
@@ -330,7 +319,7 @@ fn peer(files: &Files, tag: &str, words: &[&str]) -> ContainerRequest<GenericIma
         .with_host_config_modifier(|host| host.network_mode = Some("none".to_owned()))
 }
 
-/// Loads both images, and returns their tag.
+/// Returns the images' tag.
 async fn load(docker: &Docker, files: &Files) -> anyhow::Result<String> {
     let mut tag = None;
     for archive in &files.images {
@@ -362,7 +351,7 @@ fn ip(network: &Path, words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A link of its own, as kindnet and Calico wire pods.
+/// On a point-to-point link, as kindnet and Calico wire pods.
 fn wire_pod(node: &Path, pod: &Path, number: u8) -> anyhow::Result<()> {
     ip(node, &format!("link add pod{number} type veth peer name eth0 netns {}", pod.display()))?;
     ip(node, &format!("addr add 10.244.1.1/32 dev pod{number}"))?;
@@ -383,7 +372,7 @@ fn wire_client(node: &Path, client: &Path) -> anyhow::Result<()> {
     ip(client, "route add default via 172.18.0.2")
 }
 
-/// Serves the lab's API on the node's loopback address, with TLS and a token, and writes a kubeconfig for the proxy.
+/// With TLS and a token; writes a kubeconfig for the proxy.
 fn serve_api(network: &File, folder: &Path) -> anyhow::Result<ApiServer> {
     let node = NodeSpec {
         name: NODE.to_owned(),

@@ -1,5 +1,5 @@
-//! Docker's API carries its version in each path, and a daemon refuses one that is newer than its own; `testcontainers` asks for the
-//! newest. What it asks for is the same in Docker 20.10 (1.41): a socket in between puts the daemon's version there.
+//! A Docker daemon refuses API paths of a newer version, and `testcontainers` asks for the newest. Its requests exist
+//! in Docker 20.10 (1.41): this socket replaces the version by the daemon's.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -7,22 +7,21 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Whether a version such as `1.41` is older than another.
 pub fn less(one: &str, other: &str) -> bool {
     let numbers = |text: &str| text.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>();
     numbers(one) < numbers(other)
 }
 
-/// Listens at `from` for clients of the daemon at `to`, for as long as this process runs.
+/// Translates for the daemon at `to` until this process ends.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// Cannot listen at `from`.
 pub fn translate(from: &Path, to: &Path, version: &str) -> io::Result<()> {
     let listener = UnixListener::bind(from)?;
     let (to, version) = (to.to_owned(), version.to_owned());
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            // A client whose connection breaks says so itself.
+            // The client reports a broken connection.
             let _ = connect(client, &to, &version);
         }
     });
@@ -49,7 +48,7 @@ fn connect(client: UnixStream, to: &PathBuf, version: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A client sends no request before the last one is answered, so each begins where a read begins.
+/// A client waits for each answer, so each request begins where a read begins.
 fn with_version(bytes: &[u8], version: &str) -> Vec<u8> {
     let line = &bytes[..bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0)];
     let parts = std::str::from_utf8(line).ok().and_then(|line| {
@@ -62,7 +61,6 @@ fn with_version(bytes: &[u8], version: &str) -> Vec<u8> {
     [&bytes[..at], version.as_bytes(), &bytes[at + length..]].concat()
 }
 
-/// What the translation must and must not touch.
 pub fn check() -> Result<(), libtest_mimic::Failed> {
     let translated = |text: &str| String::from_utf8(with_version(text.as_bytes(), "1.41"));
     for (given, expected) in [

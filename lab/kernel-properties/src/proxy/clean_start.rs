@@ -1,5 +1,3 @@
-//! Compares a kernel with the state after a clean start.
-
 use std::collections::BTreeMap;
 
 use svclab_properties::nft_compare::comparable_lines;
@@ -25,7 +23,6 @@ pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
     lists("a listening port", relays(&found), relays(&fresh))
 }
 
-/// The rules of each chain, by table and chain name.
 type RulesByChain = BTreeMap<(&'static str, String), Vec<String>>;
 
 /// The guard of the loopback range. A proxy keeps it, because `route_localnet` may stay set.
@@ -49,8 +46,7 @@ fn same_rules(found: &Rules, found_relays: &Relays, fresh: &Rules, fresh_relays:
     Err(format!("{table} {chain} is\n{}\nand after a clean start it is\n{}", rules(&found), rules(&fresh)))
 }
 
-/// Without empty built-in chains. Sorts jumps in built-in chains: a deleted jump returns at another position, and no
-/// two jumps lead to rules about the same packets.
+/// Without empty built-in chains. Sorts jumps there: a deleted jump returns at another position.
 fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
     let mut chains = RulesByChain::new();
     for (table, chain) in rules.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {

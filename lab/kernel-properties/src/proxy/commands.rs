@@ -89,7 +89,6 @@ pub(super) fn rules(dump: &mut Dump, family: Family) -> &mut String {
     }
 }
 
-/// The `ip addr add` lines that the simulator reads.
 fn addresses(printed: &str) -> String {
     let line = |printed: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| !["inet", "inet6"].contains(word));

@@ -1,4 +1,4 @@
-//! Runs a node's proxies with the real kernel: `start` runs them, `commands` lists the result, `clean_start` checks it.
+//! `start` runs proxies with the real kernel, `commands` lists the result, `clean_start` checks it.
 
 mod clean_start;
 mod commands;
@@ -51,8 +51,8 @@ async fn everywhere<T: Send + 'static>(
     Ok(done.await?.into_iter().collect())
 }
 
-/// Like a restart with new settings over the rules of the cluster before: a full sync of some objects, by `salt`, then
-/// a partial sync. The result must equal a clean start's.
+/// Like a restart with new settings over the previous cluster's rules: a full sync of some objects, by `salt`, then a
+/// partial sync. The result must equal a clean start's.
 pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u64) -> Result<AppliedRules, String> {
     let changes: Arc<[Change]> = accepted(&cluster.objects)?.into();
     let nodes = cluster.objects.nodes.len();
@@ -122,8 +122,8 @@ pub async fn replace_tables(
     Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 
-/// Deletes conntrack entries. In IPVS mode also recreates the virtual servers in listed order, because `ipvsadm` does
-/// not print the kernel's order, on which hashes depend; draining servers end.
+/// Deletes conntrack entries. In IPVS mode recreates the virtual servers in listed order: `ipvsadm` does not print the
+/// kernel's order, on which hashes depend. Draining servers end.
 pub async fn forget(
     lab: &Lab,
     variant: Variant,

@@ -1,5 +1,3 @@
-//! Starts proxies like the daemon, in each mode.
-
 use std::fmt::Display;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -32,12 +30,11 @@ const SILENT: Duration = Duration::from_secs(3600);
 /// The time after which nftables mode has done every delayed deletion.
 const LATER: Duration = Duration::from_secs(60);
 
-/// With the backends of the relays, which run until the proxies are dropped.
+/// Relays run until the proxies are dropped.
 type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
 type UserspaceProxy = FamilyProxy<userspace::syncer::UserspaceSyncer<IptablesWriter, RelayEngine>>;
 
-/// Two syncs: the first with `first` changes, the second with the others.
 #[derive(Debug, Clone)]
 pub(super) struct SyncJob {
     pub(super) config: Config,

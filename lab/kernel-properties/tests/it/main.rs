@@ -1,5 +1,4 @@
-//! Generated clusters on the kernel: in the sandbox, which each case enters in its own process before any thread, and
-//! in microVMs.
+//! In the sandbox, each case in its own process, and in microVMs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,5 @@
-//! Generated clusters in IPVS mode in a microVM.
-//!
-//! `KERNEL_CASES=40 cargo nextest run -p svclab-kernel-properties microvm_clusters` tries so many on each testbed.
+//! Generated clusters in IPVS mode in a microVM. `KERNEL_CASES=40 cargo nextest run -p svclab-kernel-properties
+//! microvm_clusters` tries 40.
 
 use crate::support::{CaseContext, KernelCase};
 use svclab_cluster::Cluster as Lab;
@@ -10,7 +9,7 @@ use svclab_oracle::Mode;
 
 /// Clusters per testbed by default: emulation is slow.
 const FEW: u32 = 3;
-/// The testbed of every run; the others run each night.
+/// The testbed of each run; the others run each night.
 const EACH_TIME: &str = "bridge_dual_stack";
 
 pub fn cases() -> Vec<KernelCase> {

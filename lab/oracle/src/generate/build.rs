@@ -112,7 +112,7 @@ impl Recipe {
         }
     }
 
-    /// Adds a caller on each node, an endpoint only if a number selects it.
+    /// The caller of a node is an endpoint only if a number selects it.
     fn pod_places(&self, nodes: &[NodeMachine], families: &[Family]) -> Vec<PodMachine> {
         let mut places: Vec<PodMachine> = Vec::new();
         let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));

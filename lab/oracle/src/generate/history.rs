@@ -174,7 +174,7 @@ impl Timeline {
     }
 }
 
-/// The writes that lead from one state to the next: creations and replacements, then deletions.
+/// Creations and replacements, then deletions.
 pub fn writes(before: &Objects, after: &Objects) -> Vec<ApiWrite> {
     let mut writes: Vec<ApiWrite> = Vec::new();
     let fresh = after.services.iter().filter(|service| !before.services.contains(service));

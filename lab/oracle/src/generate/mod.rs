@@ -1,8 +1,7 @@
-//! Generated clusters, with every kind of object and setting for which the oracle has a rule. An API server admits
-//! every generated object.
+//! Generated clusters that an API server admits, with every object and setting for which the oracle has a rule.
 //!
 //! [`recipes`] and [`histories`] are proptest strategies; [`recipes_on`] keeps the machines. [`cluster`] and
-//! [`history()`] draw one value for a seed.
+//! [`history()`] draw by a seed.
 
 mod build;
 mod history;
@@ -36,7 +35,6 @@ pub fn history(seed: u64, most: usize) -> History {
     draw(seed, &histories(most)).unwrap_or_default()
 }
 
-/// Never `None`: the strategies reject no value.
 fn draw<S: Strategy>(seed: u64, strategy: &S) -> Option<S::Value> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

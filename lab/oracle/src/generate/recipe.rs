@@ -1,5 +1,4 @@
-//! A cluster as a few small numbers that proptest draws and shrinks. An API server admits the cluster of every recipe,
-//! so shrinking yields valid clusters only.
+//! A cluster as a few small numbers that proptest draws and shrinks to valid clusters only.
 
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
@@ -16,7 +15,7 @@ pub struct Recipe {
     pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
-    /// Pods besides the caller on each node.
+    /// Besides the caller on each node.
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
@@ -134,8 +133,8 @@ pub struct ServiceRecipe {
     pub claims: Option<ClaimRecipe>,
     /// The second of the creation time.
     pub created: Option<u8>,
-    /// Bits that proxies ignore: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN slice,
-    /// a load balancer with a host name.
+    /// Bits for what proxies ignore: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN
+    /// slice, a load balancer with a host name.
     pub newer: u8,
 }
 
@@ -154,14 +153,12 @@ impl ClaimRecipe {
 }
 
 impl ServiceRecipe {
-    /// The service whose number `field` has: this one or the claimed one.
     pub(super) fn number_for(&self, field: &str, own: usize) -> usize {
         let bit = ClaimRecipe::WHAT.iter().position(|known| *known == field);
         let claimed = self.claims.filter(|claims| bit.is_some_and(|bit| claims.what & (1 << bit) != 0));
         claimed.map_or(own, |claims| usize::from(claims.whose))
     }
 
-    /// Fields of the Service's spec, then of slice ports.
     pub const LEFT_OUT: [&'static str; 14] = [
         "type",
         "ipFamilies",

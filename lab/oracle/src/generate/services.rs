@@ -164,8 +164,7 @@ fn cluster_ip(index: usize, family: Family) -> Option<IpAddr> {
     address([format!("10.96.1.{}", index + 1), format!("fd00:10:96::{:x}", 0x101 + index)], family)
 }
 
-/// Name, protocol and number of each port. Numbers are unique among services, so services can share addresses; a claim
-/// of `ports.port` breaks this.
+/// Numbers are unique among services, so services can share addresses; a claim of `ports.port` breaks this.
 pub(super) fn numbered(service: &ServiceRecipe, index: usize) -> Vec<(String, Protocol, u16)> {
     let mut ports: Vec<(String, Protocol, u16)> = Vec::new();
     let index = service.number_for("ports.port", index);

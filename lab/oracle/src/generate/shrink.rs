@@ -1,5 +1,4 @@
-//! Shrinks a recipe where each try is expensive, for example a run on the kernel: large reductions first, each one
-//! once. Proptest shrinks better where tries are cheap.
+//! Shrinks a recipe where each try is expensive: large reductions first, each once.
 
 use super::recipe::{
     DeclaredAddresses, DetectRecipe, Families, HintsRecipe, NodePortsRecipe, Recipe, ServiceFamilies, ServiceKind,
@@ -59,8 +58,8 @@ fn without_rare_fields(service: &mut ServiceRecipe) {
     (service.claims, service.created) = (None, None);
 }
 
-/// The smallest recipe that still `shows` the failure, after at most `tries` tries. The error is the first error of
-/// `shows`.
+/// Returns the smallest recipe that still `shows` the failure, after at most `tries` tries. The error is the first
+/// error of `shows`.
 pub fn shrink<E>(recipe: Recipe, tries: u32, shows: &mut dyn FnMut(&Recipe) -> Result<bool, E>) -> Result<Recipe, E> {
     let (mut smallest, mut left) = (recipe, tries);
     for step in REDUCTIONS {

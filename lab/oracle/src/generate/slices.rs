@@ -1,4 +1,4 @@
-//! EndpointSlice objects of a recipe: up to three per family of a service.
+//! Up to three slices per family of a service.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,6 @@ pub(super) fn build(recipe: &Recipe, index: usize, world: &World) -> Vec<Endpoin
     slices
 }
 
-/// A slice of host names, which proxies ignore.
 fn of_names(service: &ServiceRecipe, index: usize) -> Option<EndpointSlice> {
     let ObjectName { namespace, name } = name(index);
     serde_json::from_value(json!({

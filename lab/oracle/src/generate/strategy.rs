@@ -1,4 +1,4 @@
-//! Strategies for recipes. Rare shapes of real clusters are rare here. Values shrink towards the simplest.
+//! Rare shapes of real clusters are rare here. Values shrink towards the simplest.
 
 use proptest::collection::vec;
 use proptest::option;

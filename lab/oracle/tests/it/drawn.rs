@@ -1,7 +1,5 @@
-//! The generator draws every shape that a table of these tests uses.
-//!
-//! A shape is a present or absent field, a word of an enumeration, the conditions of an endpoint, a pair of endpoints
-//! with one address, the wiring, or a proxy setting.
+//! The generator draws every shape that a table of these tests uses: a field present or absent, a word, an endpoint's
+//! conditions, a pair of endpoints with one address, the wiring, a proxy setting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -27,7 +25,6 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-/// Shapes that tables use and the generator never draws.
 const NEVER: [&str; 3] = [
     // Proxies ignore it, and the controller makes none.
     "slice.ports.port -",
@@ -84,7 +81,6 @@ fn note_fields(at: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<S
     }
 }
 
-/// The relevant parts of objects, by path.
 fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ {
     let services = objects.services.iter().flat_map(|service| {
         let mut value = serde_json::to_value(service).unwrap();
@@ -188,7 +184,6 @@ fn wiring_and_settings(world: &World) -> Vec<String> {
     said
 }
 
-/// The fields in which endpoints with one address differ.
 fn pairs(objects: &Objects) -> BTreeSet<String> {
     let mut by_address: BTreeMap<(String, String, String), Vec<Value>> = BTreeMap::new();
     for slice in &objects.slices {

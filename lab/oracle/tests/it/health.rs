@@ -12,7 +12,6 @@ fn with(kind: &str, policy: &str, endpoints: &[&str]) -> TestCluster {
     TestCluster::new().balanced("web", &spec, json!([])).slice("web", ports, endpoints)
 }
 
-/// Family, port, status and endpoints of the checks on node-a.
 fn answers(cluster: &TestCluster) -> Vec<(Family, u16, Option<u16>, Option<usize>)> {
     let checks = health_checks(&cluster.objects, "node-a").into_iter();
     checks.map(|check| (check.family, check.port, check.status(), check.local_endpoints)).collect()

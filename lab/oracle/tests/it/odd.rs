@@ -1,4 +1,4 @@
-//! Invalid objects, which no API server admits, cause no panic.
+//! Invalid objects cause no panic.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -95,7 +95,7 @@ impl TestCluster {
         self
     }
 
-    /// A LoadBalancer service `web` with every kind of address (port 80, node port 30080) and the further `fields`.
+    /// Every kind of address (port 80, node port 30080).
     pub fn web(fields: &str, endpoints: &[&str]) -> TestCluster {
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], \
@@ -181,7 +181,6 @@ impl TestCluster {
         ask(&self.objects, &self.world, &question(source, destination))
     }
 
-    /// Panics on any other promise.
     pub fn delivery(&self, source: &str, destination: &str) -> Delivery {
         match self.ask(source, destination) {
             Promise { verdict: PromisedVerdict::Deliver(delivery), .. } => delivery,
@@ -205,7 +204,6 @@ impl TestCluster {
         }
     }
 
-    /// Also checks that the generator draws every shape.
     pub fn expect(&self, table: &str) -> &TestCluster {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {

@@ -5,7 +5,6 @@ use svclab_oracle::{DetectLocalMode, NodePortAddress};
 
 use crate::test_cluster::{PORT, TestCluster, ip, net};
 
-/// With an endpoint on node-a and one on node-b.
 fn three() -> TestCluster {
     let add = |cluster: TestCluster, number: u8, policy: &str| {
         let name = format!("svc{number}");

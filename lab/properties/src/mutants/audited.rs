@@ -13,10 +13,8 @@ use crate::snapshots::snapshot;
 #[derive(Debug, Clone)]
 pub struct AuditScore {
     pub mutant: Mutant,
-    /// The number of nodes that the mutant changes.
     pub nodes: usize,
     pub kinds: BTreeSet<&'static str>,
-    /// Why a node could not be audited.
     pub unable: Vec<String>,
 }
 
@@ -32,7 +30,7 @@ impl AuditScore {
 /// Nodes on which an equivalent mutant must have no finding.
 const NODES: usize = 9;
 
-/// Audits nodes until an audit has a finding.
+/// Until an audit has a finding.
 pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     let mut found = AuditScore { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
     let mut enough = 0;

@@ -1,5 +1,3 @@
-//! Mutants of iptables mode.
-
 use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::TableName::{Filter, Nat};
 use svclab_sim::rules::matches::{AddressType, AddressTypes, RecentAction, Statistic, THRESHOLD_ONE};
@@ -99,7 +97,6 @@ fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
     rules.table(Nat).is_some_and(|table| table.chains.iter().any(|chain| chain.name == wanted))
 }
 
-/// Replaces the prefix of jump targets where the new chain exists.
 fn elsewhere(rules: &mut Rules, place: ChainsOf, from: &'static str, to: &'static str) -> bool {
     let known = rules.clone();
     place.edit(rules, |rule| sibling(&known, rule, from, to), |rule| chain_instead(rule, from, to))
@@ -115,7 +112,6 @@ pub fn catalogue() -> Vec<Mutant> {
     [matches(), numbers(), chance(), marking(), targets(), refusals(), structure()].concat()
 }
 
-/// Addresses, interfaces, states.
 #[rustfmt::skip]
 fn matches() -> Vec<Mutant> {
     vec![
@@ -197,7 +193,6 @@ fn matches() -> Vec<Mutant> {
     ]
 }
 
-/// Ports and protocols.
 #[rustfmt::skip]
 fn numbers() -> Vec<Mutant> {
     vec![
@@ -215,7 +210,6 @@ fn numbers() -> Vec<Mutant> {
     ]
 }
 
-/// Probabilities and affinity.
 #[rustfmt::skip]
 fn chance() -> Vec<Mutant> {
     vec![
@@ -250,7 +244,6 @@ fn chance() -> Vec<Mutant> {
     ]
 }
 
-/// Mark and masquerade.
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![
@@ -276,7 +269,6 @@ fn marking() -> Vec<Mutant> {
     ]
 }
 
-/// Jumps and translations.
 #[rustfmt::skip]
 fn targets() -> Vec<Mutant> {
     vec![
@@ -301,7 +293,6 @@ fn targets() -> Vec<Mutant> {
     ]
 }
 
-/// Drop and reject.
 #[rustfmt::skip]
 pub(super) fn refusals() -> Vec<Mutant> {
     vec![
@@ -322,7 +313,6 @@ pub(super) fn refusals() -> Vec<Mutant> {
     ]
 }
 
-/// Jumps, chains, tables, families.
 #[rustfmt::skip]
 fn structure() -> Vec<Mutant> {
     vec![

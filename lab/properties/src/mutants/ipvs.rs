@@ -1,5 +1,3 @@
-//! Mutants of IPVS mode.
-
 use std::net::SocketAddr;
 
 use svclab_sim::ipvs::{Scheduler, VirtualService};
@@ -89,7 +87,6 @@ pub fn catalogue() -> Vec<Mutant> {
     [virtual_servers(), addresses(), sets(), marking(), refusals(), structure()].concat()
 }
 
-/// Virtual and real servers.
 #[rustfmt::skip]
 fn virtual_servers() -> Vec<Mutant> {
     vec![
@@ -130,7 +127,6 @@ fn virtual_servers() -> Vec<Mutant> {
     ]
 }
 
-/// Addresses of `kube-ipvs0`.
 #[rustfmt::skip]
 fn addresses() -> Vec<Mutant> {
     vec![
@@ -146,7 +142,6 @@ fn addresses() -> Vec<Mutant> {
     ]
 }
 
-/// IP sets.
 #[rustfmt::skip]
 fn sets() -> Vec<Mutant> {
     vec![
@@ -175,7 +170,6 @@ fn sets() -> Vec<Mutant> {
     ]
 }
 
-/// Mark and masquerade.
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![
@@ -196,7 +190,6 @@ fn marking() -> Vec<Mutant> {
     ]
 }
 
-/// Drop and reject.
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![
@@ -219,7 +212,6 @@ fn refusals() -> Vec<Mutant> {
     ]
 }
 
-/// Jumps, tables.
 #[rustfmt::skip]
 fn structure() -> Vec<Mutant> {
     vec![

@@ -84,15 +84,15 @@ pub struct MutationFixture {
 #[derive(Debug, Clone)]
 pub struct MutantScore {
     pub mutant: Mutant,
-    /// The number of clusters that the mutant changes.
+    /// Clusters that the mutant changes.
     pub clusters: usize,
-    /// Changed, but the simulator cannot load the rules.
+    /// The simulator cannot load the rules.
     pub unloadable: usize,
     pub noticed: BTreeSet<Property>,
 }
 
 impl MutantScore {
-    /// An equivalent mutant must load in several clusters: otherwise no property judged it.
+    /// An equivalent mutant must load in several clusters.
     pub fn is_right(&self) -> bool {
         match self.mutant.expectation {
             Expectation::Broken => !self.noticed.is_empty(),
@@ -101,7 +101,7 @@ impl MutantScore {
     }
 }
 
-/// Enough clusters to notice a mutant, and to call it equivalent.
+/// To notice a mutant, and to call it equivalent.
 const ENOUGH: usize = 3;
 
 /// The error is a disagreement without a mutant.

@@ -108,7 +108,6 @@ fn numbered(element: &Element, number: &str) -> bool {
     matches!(&element.key, ElementKey::Parts(parts) if parts.last() == Some(&Expr::Word(number.to_owned())))
 }
 
-/// Keys of frontends begin with an address, keys of node ports do not.
 fn shift_port(element: &mut Element, at: usize) {
     if let Some(port) = key_parts(element).get_mut(at) {
         next_number(port);
@@ -137,7 +136,6 @@ fn rotate_values(all: &mut [Element]) {
     all.iter_mut().zip(values).for_each(|(element, value)| element.value = value);
 }
 
-/// Replaces the chains in a map's verdicts where the new chain exists.
 fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String>) -> bool {
     let known: Vec<String> =
         state.nft.tables.iter().flat_map(|table| table.chains.iter().map(|chain| chain.name.clone())).collect();
@@ -211,7 +209,6 @@ fn refusal() -> NftVerdict {
     NftVerdict::Goto("reject-chain".to_owned())
 }
 
-/// Changes the affinity timeouts.
 fn remembered(state: &mut NodeState, how: impl Fn(u64) -> u64) -> bool {
     each_rule(state, "endpoint-", |rule| {
         for statement in &mut rule.statements {
@@ -233,7 +230,6 @@ pub(super) fn catalogue() -> Vec<Mutant> {
     [frontends(), endpoints(), refusals(), firewall(), structure(), marking(), memory()].concat()
 }
 
-/// Frontends.
 #[rustfmt::skip]
 fn frontends() -> Vec<Mutant> {
     vec![
@@ -264,7 +260,6 @@ fn frontends() -> Vec<Mutant> {
     ]
 }
 
-/// Endpoints and draws.
 #[rustfmt::skip]
 fn endpoints() -> Vec<Mutant> {
     vec![
@@ -299,7 +294,6 @@ fn endpoints() -> Vec<Mutant> {
     ]
 }
 
-/// Drop and reject.
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![
@@ -366,7 +360,6 @@ fn firewall() -> Vec<Mutant> {
     ]
 }
 
-/// Base chains.
 #[rustfmt::skip]
 fn structure() -> Vec<Mutant> {
     vec![
@@ -384,7 +377,6 @@ fn structure() -> Vec<Mutant> {
     ]
 }
 
-/// Masquerade.
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![
@@ -421,7 +413,6 @@ fn marking() -> Vec<Mutant> {
     ]
 }
 
-/// Session affinity.
 #[rustfmt::skip]
 fn memory() -> Vec<Mutant> {
     vec![

@@ -1,4 +1,4 @@
-//! Edits of iptables rules, which return whether anything changed.
+//! Each edit returns whether it changed anything.
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::masked::Masked;
@@ -15,7 +15,6 @@ pub(super) const fn state(name: &'static str, apply: fn(&mut NodeState) -> bool)
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
-/// The chains of a table whose names have this prefix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChainsOf(pub(super) TableName, pub(super) &'static str);
 

@@ -22,7 +22,6 @@ fn endpoints(state: &mut NodeState, how: impl Fn(&mut Vec<SocketAddr>)) -> bool 
     state.relays != before
 }
 
-/// Changes the listening ports.
 fn listeners(state: &mut NodeState, how: impl Fn(Relays) -> Relays) -> bool {
     let before = state.relays.clone();
     state.relays = how(before.clone());

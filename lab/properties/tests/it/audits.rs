@@ -1,4 +1,4 @@
-//! Audits find mutants, and nothing on a node with a proxy's fresh rules.
+//! Audits find mutants, and nothing in fresh rules.
 
 use std::cell::Cell;
 
@@ -68,7 +68,6 @@ const IN_MEMORY: [&str; 6] = [
     "the ports of portals are rotated",
 ];
 
-/// A snapshot lists the findings of each mutant.
 fn every_mutant_is_found(mode: Mode) {
     let fixtures = fixtures(mode, 32, 1).unwrap_or_else(|words| panic!("{words}"));
     let in_memory = |name: &str| mode == Mode::Userspace && IN_MEMORY.contains(&name);

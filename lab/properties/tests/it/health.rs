@@ -1,4 +1,4 @@
-//! The published changes of health checks add up to the oracle's promise, also after partial syncs.
+//! The changes of health checks add up to the oracle's promise, also after partial syncs.
 
 use std::collections::BTreeMap;
 

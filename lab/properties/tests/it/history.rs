@@ -1,4 +1,4 @@
-//! After any history rules equal those of a clean start, keep the promises, and leave foreign rules unchanged.
+//! After any history rules equal a clean start's, keep the promises, and spare foreign rules.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,6 @@ const FOREIGN: [(Table, &str, &str); 3] = [
     (Table::Nat, "POSTROUTING", "KUBE-HOSTPORTS"),
 ];
 
-/// Kernels with foreign rules.
 fn inhabited(cluster: &ClusterModel) -> Vec<Kernel> {
     let kernels = families(&cluster.world).into_iter().map(|family| {
         let mut kernel = Kernel::new(cluster.world.proxy.mode, family);

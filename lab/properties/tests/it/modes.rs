@@ -24,7 +24,6 @@ fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     }
 }
 
-/// The receiving sockets, and whether the flow is ever rejected or dropped.
 fn found(outcomes: &Outcomes) -> (BTreeSet<SocketAddr>, bool, bool) {
     let mut sum = (BTreeSet::new(), false, false);
     for one in &outcomes.outcomes {
@@ -53,7 +52,7 @@ fn iptables_and_nftables_agree() {
     agree(Mode::Nftables, 202, 1);
 }
 
-/// `alike`: the least number of equal flows per flow that is not compared.
+/// `alike`: equal flows per flow that is not compared, at least.
 fn agree(with: Mode, property: u64, alike: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));
     check_all(property, cases() / 5, &recipes(), |recipe| {

@@ -1,5 +1,3 @@
-//! Properties notice broken rules.
-
 use svclab_oracle::Mode;
 use svclab_properties::mutants::{Expectation, Mutant, Mutation, catalogue, fixtures, score};
 use svclab_sim::rules::RuleTarget;

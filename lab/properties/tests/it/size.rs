@@ -1,4 +1,4 @@
-//! Rules, elements and servers are formulas of services and endpoints.
+//! Sizes are formulas of services and endpoints.
 
 use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, NodePortAddress, Objects, World};
@@ -56,7 +56,6 @@ fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) ->
     ClusterModel { objects, world }
 }
 
-/// Rules, members of sets and maps, servers.
 fn size(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> [usize; 3] {
     size_of(&cluster(mode, kind, services, endpoints))
 }

@@ -14,7 +14,6 @@ use svclab_properties::sweep::{cases, in_mode};
 
 use crate::check_all;
 
-/// Strings of attacks and typing errors.
 fn odd() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
         "\n-A INPUT -j ACCEPT\n",

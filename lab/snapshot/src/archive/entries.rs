@@ -1,5 +1,3 @@
-//! Maps the parts of a [`Snapshot`] to the files of an archive and back.
-
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
@@ -79,7 +77,6 @@ impl ArchivePart {
     }
 }
 
-/// The source of a part unless [`Snapshot::sources`] names another.
 pub(crate) fn usual_source(part: ArchivePart) -> &'static str {
     match part {
         ArchivePart::Conntrack => "/proc/sys/net/netfilter, /proc/net/stat/nf_conntrack",
@@ -154,7 +151,6 @@ pub(super) fn place(snapshot: &mut Snapshot, part: ArchivePart, bytes: Vec<u8>) 
     Ok(())
 }
 
-/// Indented JSON with a final line feed.
 pub(super) fn pretty(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
     bytes.push(b'\n');
@@ -165,7 +161,6 @@ fn list(items: &[impl Serialize]) -> Vec<u8> {
     pretty(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))
 }
 
-/// A line per setting; values have no line feeds.
 fn settings(settings: &BTreeMap<String, String>) -> Vec<u8> {
     let mut text = String::new();
     for (key, value) in settings {

@@ -1,8 +1,6 @@
-//! Errors of archives.
-
 use std::io;
 
-/// An archive cannot be written or read. Messages name the file inside the archive.
+/// Messages name the file inside the archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// Writing failed.

@@ -1,7 +1,5 @@
-//! A [`Snapshot`] as a tar of readable files with a manifest.
-//!
-//! `docs/collect.md` describes the format. The same snapshot always gives the same bytes. The reader bounds sizes, checks checksums and
-//! ignores unknown files.
+//! A [`Snapshot`] as a tar of readable files with a manifest, in the format of `docs/collect.md`. The same snapshot
+//! gives the same bytes. The reader bounds sizes, checks checksums and ignores unknown files.
 
 pub(crate) mod entries;
 mod error;
@@ -20,13 +18,13 @@ use crate::Snapshot;
 
 /// The name of the format, in the manifest.
 pub const FORMAT: &str = "svclab-node";
-/// The version of the format: a reader refuses newer ones. New entries and fields need no new version.
+/// A reader refuses newer versions. New entries and fields need no new version.
 pub const VERSION: u32 = 1;
 /// The manifest's path.
 pub const MANIFEST: &str = "manifest.json";
-/// The largest size of an entry, in bytes.
+/// In bytes.
 pub const LARGEST_ENTRY: u64 = 512 << 20;
-/// The largest size of an archive, in bytes.
+/// In bytes.
 pub const LARGEST: u64 = 1 << 30;
 
 impl Snapshot {
@@ -46,7 +44,7 @@ impl Snapshot {
         read::read(from)
     }
 
-    /// The manifest of an archive of this snapshot: every file with its size, checksum and source.
+    /// Every file with its size, checksum and source.
     pub fn manifest(&self) -> Manifest {
         write::manifest(self, &entries::of(self))
     }

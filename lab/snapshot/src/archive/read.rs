@@ -1,5 +1,3 @@
-//! Reads an archive from untrusted input.
-
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
@@ -36,12 +34,12 @@ pub(super) fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
     })
 }
 
-/// The files of the format, by path. Ignores other entries.
+/// By path. Ignores other entries.
 fn unpack(from: impl Read) -> Result<BTreeMap<String, Vec<u8>>, ArchiveError> {
     let mut archive = Archive::new(Bounded { from, left: LARGEST });
     let mut files = BTreeMap::new();
     let mut after: Option<String> = None;
-    // Raw: tar's extensions, such as long names, could demand any amount of memory, and the format does not use them.
+    // Raw: tar's extensions, such as long names, could demand any amount of memory; the format has none.
     let entries = archive.entries().map_err(ArchiveError::NotATar)?.raw(true);
     for entry in entries {
         let mut entry = entry.map_err(|source| damaged(after.clone(), source))?;
@@ -83,7 +81,7 @@ fn damaged(after: Option<String>, source: io::Error) -> ArchiveError {
 
 fn manifest(bytes: Vec<u8>) -> Result<Manifest, ArchiveError> {
     let wrong = |why: serde_json::Error| ArchiveError::Content { path: MANIFEST.to_owned(), why: why.to_string() };
-    // Only the version is read first: a newer one may have other fields.
+    // A newer version may have other fields.
     let head: Head = serde_json::from_slice(&bytes).map_err(wrong)?;
     if head.format != FORMAT {
         return Err(ArchiveError::Format { found: head.format });
@@ -100,14 +98,13 @@ struct Head {
     version: u32,
 }
 
-/// The sources that differ from the usual ones.
 fn sources(entries: &[ManifestEntry]) -> BTreeMap<String, String> {
     let parts = entries.iter().filter_map(|entry| Some((ArchivePart::at(&entry.path)?, entry)));
     let unusual = parts.filter(|(part, entry)| entry.source != usual_source(*part));
     unusual.map(|(_, entry)| (entry.path.clone(), entry.source.clone())).collect()
 }
 
-/// Fails after a number of bytes, where `Read::take` would report the end of input.
+/// Fails at the limit, where `Read::take` would report the end of input.
 struct Bounded<R> {
     from: R,
     left: u64,
@@ -126,7 +123,7 @@ impl<R: Read> Read for Bounded<R> {
 struct TooLarge;
 
 impl TooLarge {
-    /// `tar` wraps errors in its own, with the first one as source.
+    /// `tar` wraps errors.
     fn is(error: &io::Error) -> bool {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|inner| inner as _);
         while let Some(error) = cause {

@@ -1,5 +1,3 @@
-//! Round trips and damaged archives.
-
 use std::io::Read;
 
 use ipnet::IpNet;
@@ -70,7 +68,6 @@ fn bytes(snapshot: &Snapshot) -> Vec<u8> {
     bytes
 }
 
-/// The files of an archive, to reassemble it differently.
 fn files(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut archive = tar::Archive::new(bytes);
     let files = archive.entries().unwrap().map(|entry| {
@@ -214,7 +211,7 @@ fn what_is_too_large_is_not_read() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Any bytes are changed, cut or repeated.
+    /// Bytes are changed, cut or repeated.
     #[test]
     fn no_damage_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -233,7 +230,7 @@ proptest! {
         let _ = Snapshot::read(&bytes[..cut.index(bytes.len())]).map_err(|error| error.to_string());
     }
 
-    /// Files have the format's names, any content, and a correct manifest.
+    /// Any content with a correct manifest.
     #[test]
     fn no_content_panics(content in prop::collection::vec(any::<u8>(), 0..200), which in 0usize..16) {
         let path = super::entries::ArchivePart::ALL[which].path();

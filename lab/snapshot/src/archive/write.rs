@@ -1,5 +1,3 @@
-//! Writes an archive.
-
 use std::io::Write;
 
 use data_encoding::HEXLOWER;
@@ -11,7 +9,7 @@ use super::entries::{self, ArchivePart};
 use super::{ArchiveError, FORMAT, MANIFEST, Manifest, ManifestEntry, VERSION};
 use crate::Snapshot;
 
-/// The manifest is first, so that a reader of a pipe knows what follows.
+/// The manifest is first: a reader of a pipe knows what follows.
 pub(super) fn write(snapshot: &Snapshot, to: impl Write) -> Result<(), ArchiveError> {
     let files = entries::of(snapshot);
     let taken = seconds(&snapshot.taken);

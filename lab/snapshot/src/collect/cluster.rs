@@ -1,4 +1,4 @@
-//! The proxy's configuration and the API's objects: each may name the way to the other.
+//! Each may name the way to the other: the proxy's configuration a kubeconfig, the API a ConfigMap.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,6 @@ use super::{CollectOptions, api, node, proxy, unread, within};
 use crate::archive::entries::ArchivePart;
 use crate::{Snapshot, Unread};
 
-/// Reads objects, the proxy's configuration and the node's name.
 pub(super) async fn read(options: &CollectOptions, end: Instant, snapshot: &mut Snapshot) {
     let path = ArchivePart::ProxyConfig.path();
     let process = proxy::process::find();
@@ -55,7 +54,7 @@ async fn objects(client: &kube::Client, source: &str, options: &CollectOptions, 
     }
 }
 
-/// Falls back to the ConfigMap; if that has no configuration either, returns the node's error.
+/// Falls back to the ConfigMap; if that is missing too, returns the node's error.
 async fn or_map(
     local: Result<Option<Config>, Unread>,
     client: &kube::Client,

@@ -1,4 +1,4 @@
-//! Figures of the connection table. Connections are not listed, for privacy.
+//! Connections are not listed, for privacy.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,9 @@ use super::{files, unread};
 use crate::Unread;
 use crate::archive::entries::ArchivePart;
 
-/// The file in `/proc/net`.
 const STATISTICS: &str = "stat/nf_conntrack";
 
-/// Empty, without an error, if connections are not tracked.
+/// Empty if connections are not tracked.
 pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
     let mut figures = BTreeMap::new();
     for name in ["count", "max", "buckets"] {
@@ -26,8 +25,8 @@ pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
     Ok(figures)
 }
 
-/// Sums a header of names and a line of hexadecimal numbers per processor (`ct_cpu_seq_show`,
-/// `net/netfilter/nf_conntrack_standalone.c`). The first column is the table's size on each line and is not summed.
+/// Sums hexadecimal numbers per processor (`ct_cpu_seq_show`, `net/netfilter/nf_conntrack_standalone.c`), except the
+/// first column, the table's size.
 fn sums(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().skip(1).collect();

@@ -1,5 +1,3 @@
-//! Bounded reads of files.
-
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -8,7 +6,7 @@ pub(super) const LARGEST_CONFIG: u64 = 1 << 20;
 /// The largest file of `/proc`, in bytes.
 const LARGEST_PROC: u64 = 64 << 20;
 
-/// Reads a regular file and refuses others: a device might never end.
+/// Refuses other files: a device might never end.
 pub(super) fn regular(file: File) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -16,7 +14,7 @@ pub(super) fn regular(file: File) -> io::Result<String> {
     bounded(file, LARGEST_CONFIG)
 }
 
-/// Reads a file of `/proc/net` of the thread's network namespace; `/proc/net` itself is the first thread's.
+/// Of the thread's network namespace; `/proc/net` is the first thread's.
 pub(super) fn net(name: &str) -> io::Result<String> {
     proc(&format!("/proc/thread-self/net/{name}"))
 }

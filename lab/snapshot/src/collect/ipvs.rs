@@ -1,4 +1,4 @@
-//! Virtual servers by `ipvsadm -Sn`, or from `/proc/net/ip_vs` in the same format.
+//! From `ipvsadm -Sn`, or from `/proc/net/ip_vs` in the same format.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,7 +11,6 @@ use crate::archive::entries::ArchivePart;
 /// The file in `/proc/net`, which exists while the module is loaded.
 const FILE: &str = "ip_vs";
 
-/// A line does not have the kernel's format.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ServersError {
     #[error("/proc/net/ip_vs, line {line}: not understood: {text}")]
@@ -24,7 +23,7 @@ pub(super) fn is_loaded() -> bool {
     files::net(FILE).is_ok()
 }
 
-/// Runs `ipvsadm` only if the module is loaded, because `ipvsadm` would load it.
+/// Runs `ipvsadm` only if the module is loaded: `ipvsadm` would load it.
 pub(super) async fn read(limits: Limits) -> Result<Option<(String, Option<String>)>, Unread> {
     let Ok(text) = files::net(FILE) else { return Ok(None) };
     match run(&["ipvsadm", "-Sn"], limits).await {
@@ -37,7 +36,7 @@ pub(super) async fn read(limits: Limits) -> Result<Option<(String, Option<String
     }
 }
 
-/// Converts the kernel's format (`ip_vs_info_seq_show`, `net/netfilter/ipvs/ip_vs_ctl.c`) to `ipvsadm -Sn`'s.
+/// From `ip_vs_info_seq_show`, `net/netfilter/ipvs/ip_vs_ctl.c`.
 pub(super) fn translate(text: &str, hz: Option<u64>) -> Result<String, ServersError> {
     let mut out = String::new();
     let mut service = String::new();

@@ -1,7 +1,5 @@
-//! Collects a [`Snapshot`] of the network namespace that the program runs in.
-//!
-//! Unreadable parts are listed and do not fail the rest. Collecting changes nothing on the node, lists no connections, and keeps only
-//! the fields of objects that a service proxy reads.
+//! Collects a [`Snapshot`] of the program's network namespace. Lists unreadable parts. Changes nothing on the node,
+//! lists no connections, and keeps only the fields of objects that a service proxy reads.
 
 mod api;
 mod cluster;
@@ -33,18 +31,18 @@ use crate::{Snapshot, Unread};
 /// Settings of [`collect`].
 #[derive(Debug, Clone)]
 pub struct CollectOptions {
-    /// The kubeconfig; by default the first of `$KUBECONFIG`, `~/.kube/config`, the proxy's kubeconfig, and the pod's service account.
+    /// Default: the first of `$KUBECONFIG`, `~/.kube/config`, the proxy's kubeconfig, the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// The name of the Node object; by default `$NODE_NAME`, the proxy's `--hostname-override`, or the Node with this machine's host name or
-    /// address.
+    /// The Node object. Default: `$NODE_NAME`, the proxy's `--hostname-override`, or the Node with this machine's host
+    /// name or address.
     pub node_name: Option<String>,
-    /// The proxy's configuration file; by default the proxy's answer, then its file or flags, then its ConfigMap.
+    /// The configuration file. Default: the proxy's answer, then its file or flags, then its ConfigMap.
     pub proxy_config: Option<PathBuf>,
     /// The time limit of each tool.
     pub tool_deadline: Duration,
     /// The time limit of everything.
     pub deadline: Duration,
-    /// The size limit of all files, in bytes; parts that do not fit are left out as a whole.
+    /// The size of all files, in bytes; a part that does not fit is left out.
     pub max_size: u64,
 }
 
@@ -61,11 +59,11 @@ impl Default for CollectOptions {
     }
 }
 
-/// Collects the network namespace of the runtime's threads, which must all be in the same one. The runtime needs timers and I/O.
+/// Collects the network namespace of the runtime's threads, which must share one. Needs timers and I/O.
 pub async fn collect(options: &CollectOptions) -> Snapshot {
     let mut snapshot = Snapshot { taken: now(), ..Snapshot::default() };
     let end = Instant::now() + options.deadline;
-    // A tool's limit is shorter than the total: the others' output is kept.
+    // A tool's limit is shorter than the total, so a hung tool does not lose the others' output.
     let limits = tool::Limits { deadline: options.tool_deadline.min(options.deadline / 2), largest: options.max_size };
     (snapshot.host, snapshot.kernel) = node::host_and_kernel();
 
@@ -137,7 +135,7 @@ fn unread(what: &str, why: impl Display) -> Unread {
     Unread { what: what.to_owned(), why: why.to_string().lines().next().unwrap_or_default().trim().to_owned() }
 }
 
-/// Runs `work` on another thread with a deadline: a file may be on a mount that does not answer.
+/// On another thread: a mount may not answer.
 async fn elsewhere<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unread> {
     tokio::task::spawn_blocking(work).await.map_err(|error| unread(what, error))
 }

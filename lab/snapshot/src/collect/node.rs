@@ -1,5 +1,3 @@
-//! The node's names.
-
 use k8s_openapi::api::core::v1::Node;
 use nix::sys::utsname::uname;
 
@@ -14,7 +12,6 @@ pub(super) fn host_and_kernel() -> (String, String) {
     (names.nodename().to_string_lossy().into_owned(), names.release().to_string_lossy().into_owned())
 }
 
-/// The name of the Node object: as given, else as found.
 pub(super) fn name(said: Option<&str>, process: Option<&Process>, snapshot: &Snapshot) -> Option<String> {
     let environment = || std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
     let flag = || process.and_then(|process| process.flag("hostname-override")).map(str::to_owned);
@@ -22,7 +19,7 @@ pub(super) fn name(said: Option<&str>, process: Option<&Process>, snapshot: &Sna
     said.or_else(|| found(snapshot))
 }
 
-/// The Node with this name or label, else with an address of any interface.
+/// By name or label, else by address.
 fn found(snapshot: &Snapshot) -> Option<String> {
     let nodes = || snapshot.objects.iter().flat_map(|objects| &objects.nodes);
     // The kubelet lower-cases the host name.

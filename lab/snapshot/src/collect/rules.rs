@@ -1,6 +1,5 @@
-//! Reads rules, sets and virtual servers by the tools that print them.
-//!
-//! All tools run at once: the save commands of iptables-legacy take no lock, and those of nft read again when the ruleset changed.
+//! Runs the tools that print rules, all at once: iptables-legacy's save commands take no lock, nft's read again after a
+//! change.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +11,7 @@ use super::{Findings, files, ipvs, unread};
 use crate::Unread;
 use crate::archive::entries::ArchivePart;
 
-/// A text, with its source if that is not the usual one; `None` if there is nothing to read.
+/// A tool's output, and its source if that is unusual. `None`: there is nothing to read.
 type ToolOutput = Result<Option<(String, Option<String>)>, Unread>;
 
 pub(super) async fn read(limits: Limits) -> Findings {
@@ -65,17 +64,17 @@ impl IptablesVariant {
         }
     }
 
-    /// The variant by the output of `--version`: `iptables-save v1.8.9 (nf_tables)`. Before 1.8 legacy was the only one.
+    /// Parses `iptables-save v1.8.9 (nf_tables)`. Before 1.8 only legacy existed.
     fn of(version: &str) -> IptablesVariant {
         if version.contains("(nf_tables)") { IptablesVariant::Nft } else { IptablesVariant::Legacy }
     }
 }
 
-/// The most runs of a save command; the last output is taken as it is.
+/// The most runs; the last output is used in any case.
 const SAVES: usize = 5;
 
-/// The output of a save command. The commands of nft read again after a new generation, but an uncommitted chain of another program can
-/// shift the pieces of the kernel's answer, and a chain is printed twice.
+/// The commands of nft read again after a new generation, but another program's uncommitted chain can shift the
+/// kernel's answer, and a chain is printed twice.
 async fn save(program: &str, limits: Limits) -> Result<String, ToolError> {
     let mut text = run(&[program, "-c"], limits).await?;
     for _ in 1..SAVES {
@@ -87,7 +86,6 @@ async fn save(program: &str, limits: Limits) -> Result<String, ToolError> {
     Ok(text)
 }
 
-/// Whether a table of iptables-save's output declares a chain twice.
 fn declares_twice(text: &str) -> bool {
     let mut chains = HashSet::new();
     text.lines().any(|line| {
@@ -116,7 +114,7 @@ async fn saved(family: &str, variant: IptablesVariant, limits: Limits) -> Result
     }
 }
 
-/// Ignores a missing tool if the kernel has nothing that the tool would print.
+/// Ignores a missing tool if the kernel has nothing for it.
 fn present(
     answer: Result<(String, Option<String>), ToolError>,
     has_something: impl FnOnce() -> bool,
@@ -129,7 +127,7 @@ fn present(
     }
 }
 
-/// Runs `ipset` only if the module is loaded, because `ipset` would load it.
+/// Runs `ipset` only if the module is loaded: `ipset` would load it.
 async fn sets(limits: Limits) -> ToolOutput {
     if !module("ip_set") {
         return Ok(None);
@@ -149,14 +147,13 @@ fn has_tables(ruleset: Option<&Value>, family: &str) -> bool {
     })
 }
 
-/// Whether a module is loaded, or built in with parameters (sysfs; `Documentation/ABI/stable/sysfs-module`).
+/// Loaded, or built in with parameters (sysfs; `Documentation/ABI/stable/sysfs-module`).
 pub(super) fn module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
 
-/// For a file of `/proc/net`.
 fn is_not_empty(name: &str) -> bool {
-    // Only root may read it; without permission it counts as not empty.
+    // Only root may read the file; without permission it counts as not empty.
     files::net(name).map_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied, |text| !text.is_empty())
 }
 

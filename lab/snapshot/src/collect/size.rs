@@ -1,5 +1,3 @@
-//! The size limit of a snapshot.
-
 use super::unread;
 use crate::Snapshot;
 use crate::archive::entries::{ArchivePart, content};
@@ -25,7 +23,7 @@ const ORDER: [ArchivePart; 17] = [
     ArchivePart::Nft,
 ];
 
-/// Leaves out parts that do not fit, each as a whole.
+/// Leaves out parts as a whole.
 pub(super) fn cut(snapshot: &mut Snapshot, most: u64) {
     let mut used = 0;
     for part in ORDER {

@@ -1,4 +1,4 @@
-//! Listening sockets of this network namespace, without programs and peers, for privacy.
+//! Without programs and peers, for privacy.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::{files, unread};
 use crate::archive::entries::ArchivePart;
 use crate::{ListeningSocket, Unread};
 
-/// Sockets of both families, sorted, without duplicates (`SO_REUSEPORT`). A kernel without IPv6 has no IPv6 sockets.
+/// Sorted, without duplicates (`SO_REUSEPORT`).
 pub(super) fn read() -> Result<Vec<ListeningSocket>, Unread> {
     let mut sockets = Vec::new();
     let mut add = |protocol: &str, at: SocketAddr| {

@@ -1,5 +1,3 @@
-//! Kernel settings that affect packets.
-
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -25,7 +23,6 @@ const IPV4: [&str; 7] =
     ["rp_filter", "route_localnet", "accept_local", "arp_ignore", "forwarding", "src_valid_mark", "proxy_arp"];
 const IPV6: [&str; 1] = ["forwarding"];
 
-/// Reads the settings that this kernel has.
 pub(super) fn read<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut add = |path: &str| {

@@ -1,11 +1,9 @@
-//! The kernel's ticks (jiffies) per second.
-
 /// The values of `CONFIG_HZ` (`kernel/Kconfig.hz`).
 const CHOICES: [i128; 4] = [100, 250, 300, 1000];
-/// The largest accepted error, in seconds; a machine that slept exceeds it.
+/// In seconds; a machine that slept exceeds it.
 const OFF: i128 = 60;
 
-/// Computed from the `timestamp` in `/proc/schedstat`, a number of ticks, and `/proc/uptime`. The count starts five minutes before 2^32
+/// From `timestamp` in `/proc/schedstat`, in ticks, and `/proc/uptime`. The count starts five minutes before 2^32
 /// (`INITIAL_JIFFIES`, `include/linux/jiffies.h`).
 pub(super) fn per_second(schedstat: &str, uptime: &str) -> Option<u64> {
     let ticks: i128 = schedstat.lines().find_map(|line| line.strip_prefix("timestamp "))?.trim().parse().ok()?;

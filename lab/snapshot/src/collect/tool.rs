@@ -1,4 +1,4 @@
-//! Runs the tools that print rules: without a shell, with `PATH` as the only environment, a deadline and a bound on the output.
+//! No shell, no environment but `PATH`, a deadline, bounded output.
 
 use std::env;
 use std::io;
@@ -9,9 +9,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The directories of these tools; a user's `PATH` often lacks the first ones.
+/// A user's `PATH` often lacks the first ones.
 const DIRECTORIES: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
-/// Bytes of standard error that are read; the first line is kept.
+/// In bytes; the first line is kept.
 const COMPLAINTS: u64 = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,6 @@ pub(super) struct Limits {
     pub(super) largest: u64,
 }
 
-/// A tool failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ToolError {
     #[error("there is no {program} on this machine")]
@@ -35,7 +34,6 @@ pub(super) enum ToolError {
     Failed { program: String, status: ExitStatus, said: String },
 }
 
-/// Runs a tool and returns its standard output.
 pub(super) async fn run(command: &[&str], limits: Limits) -> Result<String, ToolError> {
     let [program, args @ ..] = command else { return Ok(String::new()) };
     let name = || (*program).to_owned();
@@ -71,11 +69,11 @@ pub(super) async fn run(command: &[&str], limits: Limits) -> Result<String, Tool
 struct Output {
     printed: Vec<u8>,
     complaints: Vec<u8>,
-    /// `None` if the process was not waited for, because it printed too much.
+    /// `None`: it printed too much and was not waited for.
     status: Option<ExitStatus>,
 }
 
-/// Starts a process group, so that the terminal's signals reach the caller only.
+/// The terminal's signals reach the caller only.
 fn start(program: &str, args: &[&str]) -> io::Result<Child> {
     let path = env::var("PATH").unwrap_or_default();
     let path = if path.is_empty() { DIRECTORIES.to_owned() } else { format!("{DIRECTORIES}:{path}") };
@@ -109,7 +107,6 @@ async fn bounded(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<
     Ok(bytes)
 }
 
-/// Reads everything and keeps the beginning.
 async fn drained(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let Some(mut from) = from else { return Ok(Vec::new()) };
     let kept = bounded(Some(&mut from), COMPLAINTS).await?;

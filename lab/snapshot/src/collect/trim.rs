@@ -1,5 +1,3 @@
-//! Removes the fields of objects that neither a service proxy reads nor identify the object.
-
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Service, ServiceStatus};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{ServiceCIDR, ServiceCIDRStatus};
@@ -19,7 +17,7 @@ pub(crate) fn objects(objects: &mut Objects) {
     objects.service_cidrs.iter_mut().for_each(service_cidr);
 }
 
-/// Lists the kept fields one by one, so that fields of newer versions are removed.
+/// Fields of newer versions are removed.
 fn metadata(meta: &mut ObjectMeta) {
     let all = std::mem::take(meta);
     let mut annotations = all.annotations.unwrap_or_default();
@@ -52,7 +50,7 @@ pub(super) fn slice(slice: &mut EndpointSlice) {
     }
 }
 
-/// Of conditions keeps `Ready` only, without its message, which describes the machine.
+/// Of conditions only `Ready`, without its message about the machine.
 pub(super) fn node(node: &mut Node) {
     metadata(&mut node.metadata);
     node.spec = node.spec.take().map(|spec| NodeSpec {

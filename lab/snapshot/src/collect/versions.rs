@@ -1,11 +1,8 @@
-//! Versions of the tools.
-
 use std::collections::BTreeMap;
 
 use super::ipvs;
 use super::tool::{Limits, run};
 
-/// The first line of each installed tool's `--version`.
 pub(super) async fn read(limits: Limits) -> BTreeMap<String, String> {
     let ask = async |program: &'static str| {
         let said = run(&[program, "--version"], limits).await.ok()?;

@@ -1,8 +1,8 @@
-//! Replaces each name in a [`Snapshot`] by a keyed hash, so that references still match.
+//! Replaces each name in a [`Snapshot`] by a keyed hash: references still match.
 //!
-//! Replaces the names of Services, namespaces, pods, nodes, hosts, zones and ports, and the values of labels, annotations and selectors.
-//! Addresses, port numbers, interfaces, label keys and chain names stay. kube-proxy's chain names are hashes of namespace, name and port
-//! without a key, so they confirm a guessed Service.
+//! Replaces names of Services, namespaces, pods, nodes, hosts, zones and ports, and values of labels, annotations and
+//! selectors. Keeps addresses, port numbers, interfaces, label keys and chain names. kube-proxy's chain names are
+//! unkeyed hashes of namespace, name and port, so they confirm a guessed Service.
 
 mod nft;
 mod objects;
@@ -19,11 +19,10 @@ use sha2::{Digest, Sha256};
 use crate::archive::entries::ArchivePart;
 use crate::{Snapshot, Unread};
 
-/// The prefix of all replacements.
 const PREFIX: &str = "x-";
 /// Digits of a replacement: 100,000 names collide in 1 of 200 snapshots.
 const DIGITS: usize = 10;
-/// Values that name nothing of the user and that proxies and controllers read.
+/// Values that name nothing of the user.
 const PUBLIC: [&str; 13] = [
     "",
     "true",
@@ -63,7 +62,7 @@ impl From<[u8; 32]> for RedactionKey {
 }
 
 impl Snapshot {
-    /// Replaces names. A malformed part, which may contain names, is removed and listed as unread.
+    /// Replaces names. Removes a malformed part, which may contain names, and lists it as unread.
     pub fn redact(&mut self, key: &RedactionKey) {
         let names = KnownNames::of(self, key);
         for rules in [&mut self.nft_v4, &mut self.nft_v6, &mut self.legacy_v4, &mut self.legacy_v6] {
@@ -95,7 +94,6 @@ fn replace(text: &mut Option<String>, change: impl FnOnce(&str) -> String) {
     *text = text.take().map(|text| change(&text));
 }
 
-/// `None` if the text is malformed.
 fn try_replace(text: &mut Option<String>, change: impl FnOnce(&str) -> Option<String>) -> Option<()> {
     if let Some(old) = text.take() {
         *text = Some(change(&old)?);
@@ -103,7 +101,6 @@ fn try_replace(text: &mut Option<String>, change: impl FnOnce(&str) -> Option<St
     Some(())
 }
 
-/// Replaces known names and the node's.
 fn proxy_config(names: &KnownNames<'_>, config: &str) -> Option<String> {
     let mut value: Value = serde_saphyr::from_str(config).ok()?;
     let host = value.get_mut("hostnameOverride").and_then(|host| host.as_str().map(|name| names.replaced(name)));
@@ -123,7 +120,6 @@ fn known_strings(names: &KnownNames<'_>, value: &mut Value) {
     }
 }
 
-/// The known names and their replacements.
 struct KnownNames<'a> {
     key: &'a RedactionKey,
     known: BTreeSet<String>,
@@ -155,7 +151,6 @@ impl KnownNames<'_> {
         format!("{PREFIX}{}", digits.get(..DIGITS).unwrap_or(&digits))
     }
 
-    /// Replaces the value of a label or an annotation.
     fn value(&self, value: &str) -> String {
         if PUBLIC.contains(&value) { value.to_owned() } else { self.replaced(value) }
     }

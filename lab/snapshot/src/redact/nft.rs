@@ -1,5 +1,3 @@
-//! Replaces names in the output of `nft -j list ruleset`.
-
 use serde_json::Value;
 
 use super::{KnownNames, text};
@@ -7,14 +5,13 @@ use super::{KnownNames, text};
 /// The length of the base-32 hash (RFC 4648) between a chain's kind and its Service.
 const HASH: usize = 8;
 
-/// `None` if `text` is not JSON.
 pub(super) fn ruleset(names: &KnownNames<'_>, text: &str) -> Option<String> {
     let mut value: Value = serde_json::from_str(text).ok()?;
     walk(names, &mut value);
     Some(format!("{value}\n"))
 }
 
-/// Comments and log prefixes are free text; other strings may be names of chains or sets.
+/// Comments and log prefixes are free text.
 fn walk(names: &KnownNames<'_>, value: &mut Value) {
     match value {
         Value::String(name) => {
@@ -40,8 +37,8 @@ fn walk(names: &KnownNames<'_>, value: &mut Value) {
     }
 }
 
-/// Replaces the names in a chain or set of one Service: `service-HASH-namespace/name/protocol/port`, with `__address/port` for endpoints.
-/// The hash stays and identifies them. kube-proxy truncates long names, so parts may be missing.
+/// `service-HASH-namespace/name/protocol/port`, with `__address/port` for endpoints. The hash stays. kube-proxy
+/// truncates long names, so parts may be missing.
 fn owned(names: &KnownNames<'_>, name: &str) -> Option<String> {
     let (head, service) = after_hash(name)?;
     let (service, endpoint) = service.split_at(service.find("__").unwrap_or(service.len()));
@@ -53,7 +50,6 @@ fn owned(names: &KnownNames<'_>, name: &str) -> Option<String> {
     (parts.len() > 1).then(|| format!("{head}{}{endpoint}", parts.join("/")))
 }
 
-/// Splits after the hash and its dash.
 fn after_hash(name: &str) -> Option<(&str, &str)> {
     let dashes = name.match_indices('-').map(|(at, _)| at);
     let end = dashes.map(|at| at + 1 + HASH).find(|end| {

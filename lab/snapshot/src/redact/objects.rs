@@ -1,5 +1,3 @@
-//! Replaces names in objects.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -15,7 +13,6 @@ use crate::collect::trim;
 /// The label with an EndpointSlice's Service (kubernetes.io, "EndpointSlices").
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Adds every name of the objects.
 pub(super) fn gather(names: &mut KnownNames<'_>, objects: &Objects) {
     for service in &objects.services {
         let (namespace, name) = (service.metadata.namespace.clone(), service.metadata.name.clone());
@@ -60,7 +57,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Replaces every name, and removes the fields that [`trim`] removes.
+/// Also removes the fields that [`trim`] removes.
 pub(super) fn replace(names: &KnownNames<'_>, objects: &mut Objects) {
     trim::objects(objects);
     objects.services.iter_mut().for_each(|it| service(names, it));
@@ -79,7 +76,6 @@ fn values(names: &KnownNames<'_>, values: &mut Option<BTreeMap<String, String>>)
     }
 }
 
-/// Lists the kept fields one by one, so that fields of newer versions are removed.
 fn meta(names: &KnownNames<'_>, meta: &mut ObjectMeta) {
     let mut all = std::mem::take(meta);
     name(names, &mut all.name);

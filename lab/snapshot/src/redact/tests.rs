@@ -8,7 +8,6 @@ use super::*;
 use crate::Objects;
 
 const KEY: [u8; 32] = [7; 32];
-/// Names that occur in [`snapshot`].
 const SECRETS: [&str; 14] = [
     "shopfront",
     "retail",
@@ -261,7 +260,6 @@ fn what_is_not_understood_is_left_out() {
 }
 
 proptest! {
-    /// Comments are quoted as `iptables-save` does.
     #[test]
     fn any_comment_is_replaced_and_nothing_else(words in prop::collection::vec("[A-Z]{3}[a-z\"\\\\'/:-]{9}", 1..5)) {
         let snapshot = snapshot();

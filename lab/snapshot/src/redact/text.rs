@@ -1,5 +1,3 @@
-//! Replaces names in texts: comments of rules and of set elements, and sentences.
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
@@ -12,7 +10,7 @@ use super::{KnownNames, is_replacement};
 const RULE_OPTIONS: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", "--string"];
 /// Options of set elements with free text (ipset(8)).
 const ELEMENT_OPTIONS: [&str; 1] = ["comment"];
-/// Words in the comments of service proxies and the kubelet, which reveal nothing.
+/// Words in the comments of proxies and the kubelet, which reveal nothing.
 static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| ENGLISH.split_ascii_whitespace().collect());
 const ENGLISH: &str = "+ -> a accept access active addresses all an and answers are as balancer be before block by chain check cidr \
     client clients cluster clusterip clusterips come connections conntrack destination destinations drop dropping \
@@ -24,12 +22,11 @@ const ENGLISH: &str = "+ -> a accept access active addresses all an and answers 
     requiring rule rules sctp self service services snat solving source sourcerange src subject tcp that the their \
     them this to traffic udp unmark use valid via visible vmap was where who with without";
 
-/// For the output of `iptables-save`.
 pub(super) fn rules(names: &KnownNames<'_>, text: &str) -> String {
     lines(text, |line| options(names, line, &RULE_OPTIONS))
 }
 
-/// For the output of `ipset save`. On lines that create a set, `comment` has no value.
+/// A line that creates a set has `comment` without a value.
 pub(super) fn sets(names: &KnownNames<'_>, text: &str) -> String {
     lines(text, |line| if line.starts_with("add ") { options(names, line, &ELEMENT_OPTIONS) } else { line.to_owned() })
 }
@@ -43,7 +40,6 @@ fn lines(text: &str, change: impl Fn(&str) -> String) -> String {
         .collect()
 }
 
-/// Replaces the values of these options only.
 fn options(names: &KnownNames<'_>, line: &str, options: &[&str]) -> String {
     let mut out = String::with_capacity(line.len());
     let (mut rest, mut is_value) = (line, false);
@@ -60,7 +56,7 @@ fn options(names: &KnownNames<'_>, line: &str, options: &[&str]) -> String {
     out + rest
 }
 
-/// Splits into blanks, a word that may be quoted, and the rest.
+/// Blanks, a word or quoted text, the rest.
 fn next_word(text: &str) -> Option<(&str, &str, &str)> {
     let start = text.find(|c: char| !c.is_ascii_whitespace())?;
     let (mut quoted, mut escaped) = (false, false);
@@ -88,8 +84,8 @@ fn unquoted(word: &str) -> String {
     plain.collect()
 }
 
-/// Replaces known Services in a comment part by part, so that they are still recognised. Also replaces words that no proxy writes, and a
-/// comment with such words and no known Service as a whole.
+/// Replaces parts of known Services, and words that no proxy writes. A comment with such words and no known Service is
+/// replaced as a whole.
 pub(super) fn comment(names: &KnownNames<'_>, text: &str) -> String {
     let mut has_service = false;
     let mut has_unknown = false;
@@ -110,7 +106,6 @@ pub(super) fn comment(names: &KnownNames<'_>, text: &str) -> String {
     if has_unknown && !has_service { names.replaced(text) } else { words.join(" ") }
 }
 
-/// Whether a word is a proxy's, a number, an address or a replacement.
 fn is_public(word: &str) -> bool {
     let bare = word.trim_end_matches([':', ';', ',', '.', ')']).trim_start_matches('(');
     let lower = bare.to_ascii_lowercase();
@@ -123,7 +118,6 @@ fn is_public(word: &str) -> bool {
         || bare.parse::<IpNet>().is_ok()
 }
 
-/// Replaces `namespace/name` or `namespace/name:port` of a known or replaced Service.
 fn service(names: &KnownNames<'_>, word: &str) -> Option<String> {
     let bare = word.trim_end_matches([';', ',', '.']);
     let tail = &word[bare.len()..];
@@ -136,7 +130,7 @@ fn service(names: &KnownNames<'_>, word: &str) -> Option<String> {
     })
 }
 
-/// Replaces known names and quoted words in a sentence of this program or of a tool.
+/// For a sentence of this program or of a tool.
 pub(super) fn free(names: &KnownNames<'_>, text: &str) -> String {
     let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
     for (index, part) in parts.iter_mut().enumerate() {
@@ -145,7 +139,7 @@ pub(super) fn free(names: &KnownNames<'_>, text: &str) -> String {
     parts.join("\"")
 }
 
-/// Possible names of ports and namespaces that occur in this program's own sentences.
+/// Common names of ports and namespaces that this program's sentences also contain.
 const COMMON: [&str; 7] = ["default", "http", "https", "kube-proxy", "kube-system", "kubernetes", "svcproxy"];
 
 fn known(names: &KnownNames<'_>, text: &str) -> String {

@@ -1,5 +1,3 @@
-//! Reads objects from a correct API and from faulty ones.
-
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Objects made in a network namespace are in its archive.
-
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
@@ -13,14 +11,12 @@ use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions, collect};
 use svclab_snapshot::network::{Hop, Network};
 
-/// Interface numbers.
 const BRIDGE: u32 = 10;
 const PORT: u32 = 11;
-/// A routing table.
 const TABLE: u32 = 100;
 
-/// Uses a namespace that is made after the sandbox's user was mapped, because another user owns iptables-legacy's tables in the sandbox's
-/// first one. Everything runs on the namespace's only thread.
+/// In a namespace that is made after the sandbox's user was mapped: another user owns iptables-legacy's tables in the
+/// first one. Everything runs on its only thread.
 pub fn in_a_namespace() {
     let outer = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     outer.block_on(async {
@@ -97,7 +93,7 @@ fn routes_and_rules(network: &Network) {
     assert!(network.rules.iter().any(|rule| rule.family == "ipv6" && rule.table == 255));
 }
 
-/// A process that looks like a kube-proxy with flags and without a file, and ends with its input.
+/// Looks like a kube-proxy with flags and without a file.
 fn proxy() -> std::process::Child {
     let mut command = Command::new("sh");
     command.arg0("kube-proxy").args([
@@ -139,7 +135,7 @@ async fn make() {
     feed(&["ipset", "restore"], "create CLUSTER-IP hash:ip,port\nadd CLUSTER-IP 10.96.0.10,tcp:80\n");
 }
 
-/// A bridge whose name has a dot, with one port in hairpin mode.
+/// The bridge's name has a dot; a port is in hairpin mode.
 async fn interfaces(handle: &Handle) {
     handle.link().add(LinkBridge::new("br.0").index(BRIDGE).up().build()).execute().await.unwrap();
     let pair = LinkVeth::new("port", "pod").index(PORT).controller(BRIDGE).up().build();

@@ -1,4 +1,3 @@
-//! Snapshots of a node: the kernel's part from a sandbox, and the objects from the lab's API.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking")]
 
 mod api;
@@ -13,11 +12,9 @@ use libtest_mimic::{Arguments, Trial};
 use svclab_netns::sandbox;
 use tokio::runtime::Runtime;
 
-/// The limit of the case in the sandbox.
 const LIMIT: Duration = Duration::from_secs(60);
 const INSIDE: &str = "--inside";
 
-/// A test that runs `$function` of `api` on a runtime of its own.
 macro_rules! api_trial {
     ($function:ident) => {
         Trial::test(concat!("api::", stringify!($function)), || {

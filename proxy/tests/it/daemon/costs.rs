@@ -18,7 +18,6 @@ use svcproxy::testing::key;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Every kind of change, in turn.
 fn changes() -> Vec<(&'static str, Vec<Change>)> {
     vec![
         ("a start", cluster()),
@@ -38,7 +37,6 @@ fn changes() -> Vec<(&'static str, Vec<Change>)> {
     ]
 }
 
-/// Makes every kind of change; returns a line of costs for each.
 async fn costs(mut lab: DaemonLab) -> Vec<String> {
     let mut lines = Vec::new();
     for (what, changes) in changes() {

@@ -1,5 +1,3 @@
-//! Fake kernels that count requests.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -22,22 +20,22 @@ use svcproxy::relay::{self, ListenError, Listener, RelayBackends, Relays};
 use svcproxy::ruleset::{SavedTables, Transaction};
 use tokio::sync::Notify;
 
-/// Requests to one family's kernel, and to the relays.
+/// Of one family's kernel, and of the relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     pub dumps: usize,
     pub restores: usize,
     pub looks: usize,
     pub conntrack_dumps: usize,
-    /// Netlink listings: virtual servers with their destinations, sets, or addresses.
+    /// Virtual servers with destinations, sets, or addresses.
     pub lists: usize,
-    /// Messages that change something: in nf_tables batches, of virtual servers, members of sets, addresses.
+    /// Messages that change nf_tables, virtual servers, members of sets, addresses.
     pub messages: usize,
     /// Listening ports opened or closed, and changes of their backends.
     pub relayed: usize,
 }
 
-/// `1 restores, 3 messages`, without counts of zero.
+/// Without counts of zero.
 impl fmt::Display for RequestCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
@@ -135,7 +133,6 @@ pub fn wait_while(flag: &AtomicBool) {
     }
 }
 
-/// Counts requests and forwards them to another kernel.
 pub struct CountedKernel<T> {
     pub inner: T,
     pub asked: Arc<Mutex<RequestCounts>>,

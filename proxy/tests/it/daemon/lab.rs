@@ -64,7 +64,6 @@ impl ObjectSource for Batches {
     }
 }
 
-/// A running daemon. Dropping this value ends its source and the daemon.
 pub struct DaemonLab {
     pub kernels: [Kernel; 2],
     pub batches: mpsc::UnboundedSender<Batch>,

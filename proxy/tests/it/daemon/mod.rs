@@ -1,4 +1,4 @@
-//! The daemon's loop over fake kernels: the cost of each kind of change, and the independence of the families.
+//! The daemon's loop over fake kernels.
 
 mod costs;
 mod kernel;
@@ -18,7 +18,7 @@ use svcproxy::kernel::iptables::Table;
 use svcproxy::model::{Change, Family};
 use svcproxy::testing::key;
 
-/// Of two Services that claim an address and port, the loser is reported once, and gets the address when it is free.
+/// The loser is reported once, and gets the address when it is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_claims_anothers_address_is_reported_once() {
     let mut lab = DaemonLab::start(Duration::from_secs(3600));
@@ -167,7 +167,7 @@ fn count_panics() -> Arc<AtomicUsize> {
     panics
 }
 
-/// A slow sync, or the cleanup of another mode, may outlive its runtime. It then ends silently, without a panic.
+/// A slow sync, or the cleanup of another mode, may outlive its runtime.
 #[test]
 fn a_task_that_outlives_the_runtime_does_not_panic() {
     let panics = count_panics();

@@ -1,4 +1,4 @@
-//! Builds a folder as `kubectl apply -k` does, with the features of kustomize that `deploy/` uses; other features are errors.
+//! Builds as `kubectl apply -k`, with the features that `deploy/` uses; others are errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,13 +62,11 @@ pub struct BuiltFolder {
     pub documents: Vec<Value>,
     /// Files of each ConfigMap, by name without hash.
     pub files: BTreeMap<String, BTreeMap<String, String>>,
-    /// Names that get a hash of their content.
     pub hashed: Vec<String>,
     images: Vec<ImageOverride>,
 }
 
 impl BuiltFolder {
-    /// The only object of a kind.
     pub fn only(&self, kind: &str) -> &Value {
         let found: Vec<&Value> = self.documents.iter().filter(|document| document["kind"] == kind).collect();
         let [one] = found[..] else { panic!("{} of kind {kind}", found.len()) };
@@ -76,7 +74,6 @@ impl BuiltFolder {
     }
 }
 
-/// Builds a folder with a kustomization.
 pub fn build(folder: &Path) -> BuiltFolder {
     let mut built = BuiltFolder::default();
     take(folder, "Kustomization", &mut built);

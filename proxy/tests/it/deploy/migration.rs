@@ -1,4 +1,4 @@
-//! Migration from kube-proxy: the documented commands on kubeadm's ConfigMap, and the patches that keep kube-proxy away.
+//! The documented commands on kubeadm's ConfigMap, and the patches that keep kube-proxy away.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -42,7 +42,7 @@ users:
     tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 ";
 
-/// Checks that a kubeconfig's names match, and that it is mounted where the configuration expects it.
+/// Names match, and the file is mounted where the configuration expects it.
 pub fn kubeconfig_fits(text: &str, configured: &str, mounted: &str) {
     let kubeconfig: kube::config::Kubeconfig = serde_saphyr::from_str(text).unwrap();
     let context = kubeconfig.contexts[0].context.as_ref().unwrap();
@@ -96,7 +96,7 @@ esac
     kubeconfig_fits(&kubeconfig, &configuration.client_connection.kubeconfig, "/etc/svcproxy");
 }
 
-/// Strategic merge patches equal merge patches here: the fields are maps, or lists that kubeadm's DaemonSet lacks.
+/// Strategic merge equals merge here: the fields are maps, or lists that kubeadm's DaemonSet lacks.
 #[test]
 fn the_patches_keep_kube_proxy_off_svcproxys_nodes() {
     let patched = |file: &str| {

@@ -1,4 +1,4 @@
-//! The files of `deploy/` are valid for the API, the program's command line and its configuration.
+//! `deploy/` is valid for the API, the command line and the configuration.
 
 mod kustomize;
 mod migration;
@@ -23,7 +23,6 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-/// The base and all overlays, by name.
 fn folders() -> Vec<(String, PathBuf)> {
     let overlays = deploy().join("overlays").read_dir().unwrap().map(|entry| entry.unwrap().path());
     let mut folders: Vec<PathBuf> = overlays.chain([deploy().join("base")]).collect();
@@ -31,7 +30,7 @@ fn folders() -> Vec<(String, PathBuf)> {
     folders.into_iter().map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect()
 }
 
-/// Reads a document as its type, and compares, because unknown fields would be lost.
+/// Compares, because unknown fields would be lost.
 fn typed<T: DeserializeOwned + Serialize>(document: &Value) -> T {
     let object: T = serde_json::from_value(document.clone()).unwrap();
     assert_eq!(&serde_json::to_value(&object).unwrap(), document);
@@ -50,7 +49,6 @@ fn containers(pod: &PodSpec) -> impl Iterator<Item = &Container> {
     pod.init_containers.iter().flatten().chain(&pod.containers)
 }
 
-/// Checks that the program accepts the command line.
 fn taken(arguments: &[String]) {
     let line = std::iter::once("svcproxy".to_owned()).chain(arguments.iter().cloned());
     let parsed = Cli::command().try_get_matches_from(line);

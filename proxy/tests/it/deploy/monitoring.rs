@@ -7,7 +7,7 @@ use serde_json::Value;
 use svcproxy::metrics::Metrics;
 use svcproxy::model::Family;
 
-/// The program's metrics, and whether each is a histogram: names in its source, and a library's.
+/// Names in the program's source and a library's, and whether each is a histogram.
 fn served() -> BTreeMap<String, bool> {
     let (mut served, mut folders) = (BTreeMap::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
     while let Some(folder) = folders.pop() {
@@ -38,7 +38,7 @@ fn served() -> BTreeMap<String, bool> {
     served
 }
 
-/// The metrics in a PromQL expression: names other than functions, labels and keywords.
+/// Names other than functions, labels and keywords.
 fn read_by(expression: &str) -> BTreeSet<String> {
     let mut plain = String::new();
     // Skips matchers and ranges.

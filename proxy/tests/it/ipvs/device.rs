@@ -1,5 +1,3 @@
-//! Service addresses that another program, or the kernel, removes from the device.
-
 use super::*;
 
 #[test]

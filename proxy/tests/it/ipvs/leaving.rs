@@ -50,7 +50,6 @@ fn flow(protocol: Protocol, destination: &str, by_ipvs: bool) -> Flow {
     }
 }
 
-/// What a proxy with a TCP and a UDP service leaves behind.
 fn left() -> Fake {
     let mut ipvs = proxy(Fake::default());
     ipvs.apply(&web(&["10.244.0.1", "10.244.0.2"]));
@@ -68,8 +67,7 @@ fn is_gone(kernel: &Fake) -> bool {
     kernel.servers.servers.is_empty() && kernel.sets.sets.is_empty() && kernel.device.addresses.is_none()
 }
 
-/// Virtual servers go when they have no connections, then everything else. UDP flows are deleted with their virtual
-/// server.
+/// Virtual servers stay while they have connections. UDP flows are deleted with their server.
 #[test]
 fn virtual_servers_are_removed_after_their_connections() {
     let by_rule = flow(Protocol::Udp, "10.96.0.53:53", false);
@@ -87,8 +85,7 @@ fn virtual_servers_are_removed_after_their_connections() {
     assert!(is_gone(&kernel));
 }
 
-/// The node's own connections have the service's address as source in any mode. The address stays for them, and new
-/// connections use another address.
+/// The address stays for the node's own connections; new ones use another address.
 #[test]
 fn an_address_stays_while_it_is_the_source_of_the_nodes_connections() {
     let address: IpAddr = "10.96.0.1".parse().unwrap();

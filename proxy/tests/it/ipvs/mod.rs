@@ -1,5 +1,4 @@
-//! After any history of changes, failures, restarts and flushes, virtual servers, sets, addresses and rules are those
-//! of a clean start, and objects of other programs are unchanged.
+//! After any history the kernel's state is that of a clean start, and other programs' objects are unchanged.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -60,7 +59,6 @@ fn tcp(address: &str) -> ServerKey {
     server(Protocol::Tcp, address)
 }
 
-/// A kernel with another program's load balancer, set and address.
 fn kernel_with_foreign_objects() -> Fake {
     let mut kernel = Fake::default();
     let spec = ServerSpec { scheduler: "wlc".into(), flags: 0, persistence: None, netmask: u32::MAX };
@@ -79,7 +77,6 @@ fn kernel_with_foreign_objects() -> Fake {
     kernel
 }
 
-/// Everything visible from outside, without draining backends.
 fn state(kernel: &Fake) -> Value {
     let servers: BTreeMap<String, Value> = kernel
         .servers
@@ -409,7 +406,6 @@ fn a_set_of_another_type_is_a_clear_error() {
     );
 }
 
-/// Two services share a load-balancer IP and have different source ranges.
 #[test]
 fn a_shared_address_keeps_each_services_source_ranges() {
     let shared = |name: &str, ip: &str, port: u16, range: &str| {

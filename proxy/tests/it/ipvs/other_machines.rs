@@ -1,5 +1,4 @@
-//! Services that publish another machine's address: the address has a virtual server for the node's own packets, and is
-//! not bound.
+//! The address has a virtual server for the node's own packets, and is not bound.
 
 use super::*;
 use svcproxy::config::Mode;
@@ -25,7 +24,7 @@ fn addresses(next_hops: &[&str]) -> NodeAddresses {
     NodeAddresses { local, next_hops: parsed(next_hops), ..NodeAddresses::default() }
 }
 
-/// Runs a partial sync. Returns the addresses on the device, which must equal the members that record them.
+/// Returns the addresses on the device, which must equal the members that record them.
 fn bound(proxy: &mut IpvsProxy) -> Vec<String> {
     assert!(!proxy.sync().unwrap().full);
     let kernel = proxy.mode().kernel();

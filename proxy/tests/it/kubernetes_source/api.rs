@@ -20,7 +20,6 @@ use tokio_rustls::TlsAcceptor;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// The server's objects and behaviour.
 #[derive(Default)]
 pub struct ServerContent {
     version: u64,
@@ -44,7 +43,6 @@ pub struct ServerContent {
     pub posted: Vec<(String, Value)>,
 }
 
-/// A running server.
 pub struct ScriptedApi {
     pub address: SocketAddr,
     pub world: Arc<Mutex<ServerContent>>,
@@ -67,7 +65,7 @@ impl ScriptedApi {
         api
     }
 
-    /// Listens on the same port again.
+    /// Listens on the same port.
     pub async fn up(&mut self) {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
@@ -79,7 +77,6 @@ impl ScriptedApi {
         self.task = Some(task);
     }
 
-    /// Closes the listener and all connections.
     pub fn down(&mut self) {
         self.task = None;
     }
@@ -135,7 +132,7 @@ impl ScriptedApi {
         self.change(|world| world.epoch += 1);
     }
 
-    /// Drops all events, so that older watches must list again.
+    /// Older watches must list again.
     pub fn compact(&self) {
         self.change(|world| {
             world.compacted = world.version;
@@ -143,7 +140,7 @@ impl ScriptedApi {
         });
     }
 
-    /// The number of requests of a verb and path, and the last query.
+    /// With the last query.
     pub fn asked(&self, verb: &'static str, path: &str) -> (usize, String) {
         self.world.lock().unwrap().asked.get(&(verb, path.to_owned())).cloned().unwrap_or_default()
     }
@@ -259,7 +256,7 @@ async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Res
 type EventLines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;
 type SyncLines = std::pin::Pin<Box<EventLines>>;
 
-/// A page of a list. The continue token has the first page's version, which is the whole list's, and the number of earlier objects.
+/// The continue token has the list's version and the number of earlier objects.
 fn list(world: &ServerContent, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
     let limit: usize = limit.and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
     let begun = token.and_then(|token| token.split_once("-"));

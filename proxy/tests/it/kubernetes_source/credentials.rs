@@ -1,5 +1,3 @@
-//! Kubeconfigs, certificates and credentials.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +11,6 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
 use crate::kubernetes_source::support::{CapturedLog, access, by, next, reported, service, timing, until};
 
-/// An authority, and its server certificate for 127.0.0.1.
 struct Authority {
     pem: String,
     acceptor: TlsAcceptor,
@@ -36,7 +33,7 @@ fn authority() -> Authority {
     Authority { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
 }
 
-/// Writes a kubeconfig with authority and token in separate files.
+/// Authority and token are separate files.
 fn kubeconfig(directory: &Path, api: &ScriptedApi, ca: &str, token: &str) -> PathBuf {
     let path = directory.join("kubeconfig");
     std::fs::write(directory.join("ca.pem"), ca).unwrap();

@@ -1,5 +1,3 @@
-//! Objects and helpers for a source.
-
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -58,7 +56,6 @@ pub async fn next(source: &mut KubernetesSource) -> Batch {
     }
 }
 
-/// The changes of a batch, sorted.
 pub fn reported(batch: &Batch) -> Vec<String> {
     let mut reported: Vec<String> = batch
         .changes
@@ -82,7 +79,7 @@ pub fn reported(batch: &Batch) -> Vec<String> {
     reported
 }
 
-/// The next changes, skipping empty batches of bookmarks.
+/// Skips empty batches of bookmarks.
 pub async fn next_reported(source: &mut KubernetesSource) -> Vec<String> {
     loop {
         let batch = next(source).await;
@@ -92,7 +89,6 @@ pub async fn next_reported(source: &mut KubernetesSource) -> Vec<String> {
     }
 }
 
-/// Waits for a condition while the source works.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {

@@ -1,5 +1,3 @@
-//! Generates changes of objects in any order.
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::model::Change;

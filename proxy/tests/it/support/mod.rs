@@ -1,4 +1,4 @@
-//! Runs a test in its own network namespace, without root: the test executes itself again inside.
+//! Each test runs in its own network namespace, without root: it executes itself again inside.
 
 pub mod changes;
 pub mod published;
@@ -16,10 +16,10 @@ use svcproxy::source::read_directory;
 /// Set in the test's copy inside.
 const INSIDE: &str = "SVCPROXY_TEST_INSIDE";
 
-/// Runs the calling test again in new user, network and mount namespaces, with its own `/run` (which has iptables' lock) and `/sys`. Returns
-/// true inside, and false outside after the inside has succeeded.
+/// Runs the calling test again in new user, network and mount namespaces, with its own `/run` (which has iptables'
+/// lock) and `/sys`. Returns true inside, and false outside after success inside.
 ///
-/// If this machine refuses namespaces the test fails if `CI` is set, and otherwise prints that it did not run.
+/// If this machine refuses namespaces the test fails if `CI` is set, and is skipped otherwise.
 macro_rules! inside {
     () => {{
         fn here() {}
@@ -59,14 +59,14 @@ pub fn run_inside(name: &str) -> bool {
     false
 }
 
-/// Runs a line of shell and returns its output.
+/// Returns the output.
 pub fn shell(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until `condition` returns a value; panics with `what` after a generous time.
+/// Panics with `what` after a generous time.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -78,16 +78,15 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A running proxy, which is killed with the test.
 pub struct Proxy(pub Child);
 
 impl Proxy {
-    /// Starts the program with these arguments; it must be the only one on the health port.
+    /// It must be the only program on the health port.
     pub fn start(arguments: &[&str]) -> Proxy {
         Proxy::start_with(&[arguments, &["--healthz-bind-address", "127.0.0.1:10256"]].concat())
     }
 
-    /// Starts the program with these arguments and no other.
+    /// With no other arguments.
     pub fn start_with(arguments: &[&str]) -> Proxy {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
@@ -109,7 +108,7 @@ impl Proxy {
         Proxy(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Waits until the proxy reports that everything, or this resource version, is in the kernel.
+    /// Waits until everything, or this resource version, is in the kernel.
     pub fn synced(&self, version: Option<&str>) {
         wait_for("the proxy to sync", || {
             let body = http_get("127.0.0.1:10256", "/healthz")?;
@@ -132,12 +131,10 @@ impl Drop for Proxy {
     }
 }
 
-/// Runs the program and waits for its end.
 pub fn svcproxy(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_svcproxy")).args(arguments).output().unwrap()
 }
 
-/// Sends a request; `None` without an answer.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -147,14 +144,14 @@ pub fn http_get(address: &str, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Writes a file as a whole, so that a watching proxy reads no part of it.
+/// As a whole, so that a watching proxy reads no part.
 pub fn write_file(directory: &Path, name: &str, text: &str) {
     let partial = directory.join(".partial");
     std::fs::write(&partial, text).unwrap();
     std::fs::rename(partial, directory.join(name)).unwrap();
 }
 
-/// Serves TCP connections for ever: sends what `answer` returns, and closes them.
+/// Sends what `answer` returns, and closes; for ever.
 pub fn serve(address: &str, answer: fn(&TcpStream) -> String) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -198,7 +195,6 @@ pub fn configs_of_every_rule() -> [Config; 5] {
     ]
 }
 
-/// The objects of [`every_kind`].
 pub fn changes_of_every_kind(hosts: &[u8]) -> Vec<Change> {
     let directory = tempfile::tempdir().unwrap();
     write_file(directory.path(), "cluster.json", &every_kind(1, hosts));
@@ -221,8 +217,7 @@ pub fn without_guard(dump: &str) -> Vec<&str> {
     lines
 }
 
-/// A dual-stack cluster with a Service of every kind, as one List at this resource version; `hosts` are the last
-/// bytes of the endpoints' addresses.
+/// Dual-stack, as one List at this resource version; `hosts` are the last bytes of the endpoints' addresses.
 pub fn every_kind(version: u32, hosts: &[u8]) -> String {
     let mut items = Vec::new();
     let mut add = |index: usize, mut spec: serde_json::Value, ingress: serde_json::Value| {

@@ -1,5 +1,3 @@
-//! The cluster whose iptables and IPVS lists have been published, and objects like its own.
-
 use serde_json::{Value, json};
 use svcproxy::cli::render::render_to_string;
 
@@ -49,7 +47,7 @@ pub fn nginx_cluster() -> Vec<Value> {
     ]
 }
 
-/// The output of `svcproxy render` in this mode on one node, IPv4 unless the flags say otherwise.
+/// IPv4 unless the flags say otherwise.
 pub fn rendered(mode: &str, objects: &[Value], node: &str, more: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });

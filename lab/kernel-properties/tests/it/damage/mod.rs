@@ -107,7 +107,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// Relays that end, and relays with one endpoint less than the simulator expects.
+/// Relays that end, and relays that lack an endpoint.
 pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let mut bench = DamagedTestbed::build().await;

@@ -1,5 +1,5 @@
-//! Runs each case in its own process, in the sandbox or in a microVM. Without these a case is skipped, or fails if `CI`
-//! is set.
+//! Each case runs in its own process, in the sandbox or a microVM, without which it is skipped, or fails if `CI` is
+//! set.
 
 #[allow(dead_code, reason = "the tests of svclab use the rest")]
 #[path = "../../../../tests/support/nightly.rs"]
@@ -21,7 +21,7 @@ const CLUSTER: u32 = 60;
 pub struct CaseContext<'a> {
     pub name: &'a str,
     pub seed: u64,
-    /// The number of clusters on all testbeds together.
+    /// On all testbeds together.
     pub cases: u32,
     pub runtime: &'a Runtime,
 }

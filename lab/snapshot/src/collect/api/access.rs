@@ -25,7 +25,6 @@ enum KubeconfigSource {
     Proxy(ContainedPath),
 }
 
-/// Returns a client and its name in the manifest.
 pub(in super::super) async fn connect(
     given: Option<&Path>,
     proxys: Option<ContainedPath>,
@@ -53,7 +52,6 @@ pub(in super::super) async fn connect(
     Ok((client, name.to_owned()))
 }
 
-/// The first kubeconfig that exists.
 fn kubeconfig(given: Option<&Path>, proxys: Option<ContainedPath>) -> Option<KubeconfigSource> {
     if let Some(path) = given {
         return Some(KubeconfigSource::User(path.to_owned(), "--kubeconfig"));
@@ -82,9 +80,9 @@ fn load(found: KubeconfigSource) -> Result<Kubeconfig, String> {
     }
 }
 
-/// Replaces the files that the proxy's kubeconfig names by their contents, and removes its credential plugins. A container can write that
-/// file, so its paths are resolved within the container only and its programs never run; otherwise it could make root read and run the
-/// node's files.
+/// Replaces the files that the proxy's kubeconfig names by their contents, and removes its credential plugins. A
+/// container can write that kubeconfig: paths are resolved within the container, and no program runs, so root reads and
+/// runs no file of the node.
 fn settle(kubeconfig: &mut Value, inside: &ContainedPath) -> Result<(), (String, std::io::Error)> {
     for cluster in named(kubeconfig, "clusters", "cluster") {
         inline(cluster, "certificate-authority", "certificate-authority-data", inside, |text| {
@@ -102,7 +100,6 @@ fn settle(kubeconfig: &mut Value, inside: &ContainedPath) -> Result<(), (String,
     Ok(())
 }
 
-/// The fields of each item of a list, below the item's key.
 fn named<'a>(kubeconfig: &'a mut Value, list: &str, key: &'a str) -> impl Iterator<Item = &'a mut Map<String, Value>> {
     let items = kubeconfig.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().filter_map(move |item| item.get_mut(key)?.as_object_mut())

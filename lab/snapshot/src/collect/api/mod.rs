@@ -1,4 +1,4 @@
-//! Reads the cluster's objects from the Kubernetes API. Reads no Secret and writes nothing.
+//! Reads no Secret and writes nothing.
 
 mod access;
 
@@ -24,7 +24,6 @@ const PAGE: u32 = 500;
 /// Namespace, name and key of kubeadm's ConfigMap of kube-proxy.
 const PROXY_CONFIG_MAP: (&str, &str, &str) = ("kube-system", "kube-proxy", "config.conf");
 
-/// The API cannot be reached, or its answer is malformed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(
@@ -39,8 +38,8 @@ pub(super) enum ApiError {
     Large { what: String, largest: u64 },
 }
 
-/// Services and EndpointSlices are read both or not at all: one kind alone would look like a cluster that lost the other. Other kinds may
-/// be missing, because a proxy's account may lack permissions.
+/// Fails without Services or EndpointSlices: one kind alone would look like a cluster that lost the other. Other kinds
+/// may be missing for lack of permissions.
 pub(super) async fn objects(client: &Client, largest: u64) -> Result<(Objects, Vec<Unread>), Unread> {
     let (services, slices, nodes, service_cidrs) = tokio::join!(
         list::<Service>(client, "Services", largest, trim::service),
@@ -63,7 +62,7 @@ pub(super) async fn objects(client: &Client, largest: u64) -> Result<(Objects, V
     Ok((objects, missing))
 }
 
-/// Lists page by page, and once more as a whole if the server drops the list midway. A kind that the server lacks is empty.
+/// By page, and once more as a whole if the server drops the list midway. Empty if the server lacks the kind.
 async fn list<T>(client: &Client, what: &str, largest: u64, trim: fn(&mut T)) -> Result<Vec<T>, ApiError>
 where
     T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
@@ -98,7 +97,7 @@ where
     }
 }
 
-/// kubeadm's configuration of kube-proxy; `None` if it is missing or forbidden.
+/// `None` if it is missing or forbidden.
 pub(super) async fn proxy_config_map(client: &Client) -> Result<Option<proxy::Config>, Unread> {
     let (namespace, name, key) = PROXY_CONFIG_MAP;
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -112,7 +111,6 @@ pub(super) async fn proxy_config_map(client: &Client) -> Result<Option<proxy::Co
     parsed.map(Some).map_err(|error| unread(ArchivePart::ProxyConfig.path(), error))
 }
 
-/// The server's message, or the innermost cause: outer errors repeat it.
 fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the API refuses: {} ({})", status.message, status.code),
@@ -120,7 +118,6 @@ fn refusal(error: &kube::Error) -> String {
     }
 }
 
-/// An error with the innermost of its causes.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut inner: &(dyn std::error::Error + 'static) = error;
     while let Some(source) = inner.source() {

@@ -1,5 +1,3 @@
-//! Interfaces, addresses, neighbours and forwarding tables.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -25,7 +23,6 @@ impl InterfaceNames {
         InterfaceNames(links.iter().map(|link| (link.header.index, name(link))).collect())
     }
 
-    /// The number itself for an interface that was added after the listing.
     pub(super) fn get(&self, index: u32) -> String {
         self.0.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
     }
@@ -96,7 +93,7 @@ pub(super) fn address(message: &AddressMessage, names: &InterfaceNames) -> Optio
     })
 }
 
-/// `None` for a neighbour that the kernel would not send to.
+/// `None` if the kernel would not send to it.
 pub(super) fn neighbour(message: &NeighbourMessage, names: &InterfaceNames) -> Option<Neighbour> {
     let state = u16::from(message.header.state);
     let address = message.attributes.iter().find_map(|attribute| match attribute {
@@ -113,7 +110,7 @@ pub(super) fn neighbour(message: &NeighbourMessage, names: &InterfaceNames) -> O
     })
 }
 
-/// A learned or configured entry; `None` for the addresses of the bridge's own ports.
+/// `None` for the addresses of the bridge's own ports.
 pub(super) fn forwarding(message: &NeighbourMessage, names: &InterfaceNames) -> Option<Forwarding> {
     let of_bridge = message.attributes.iter().any(|attribute| matches!(attribute, NeighbourAttribute::Controller(_)));
     let own = u16::from(message.header.state) & PERMANENT != 0;

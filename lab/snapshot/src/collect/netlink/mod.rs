@@ -1,6 +1,4 @@
-//! Reads interfaces, addresses, routes, rules and neighbours by route netlink, without `ip`.
-//!
-//! The dumps run one after another, because the kernel makes one dump at a time per socket.
+//! Route netlink, without `ip`. One dump after another: a socket has one at a time.
 
 mod links;
 mod policy;

@@ -1,5 +1,3 @@
-//! Rules of policy routing.
-
 use std::net::IpAddr;
 
 use netlink_packet_core::Nla;
@@ -8,7 +6,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMe
 use super::{nowhere, range};
 use crate::network::Rule;
 
-/// `family` is `ipv4` or `ipv6`. A rule without ranges matches all addresses.
+/// A rule without ranges matches all addresses.
 pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
     let header = &message.header;
     let mut rule = Rule {
@@ -39,7 +37,7 @@ pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
             RuleAttribute::FwMask(value) => mask = *value,
             RuleAttribute::Table(number) => table = *number,
             RuleAttribute::Goto(priority) => rule.table = *priority,
-            // -1 means unset; the kernel sends it all the same.
+            // -1 means unset.
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             RuleAttribute::SuppressPrefixLen(length) => rule.suppress_prefix = Some(*length),
             // The rule's origin, which matches nothing.
@@ -65,7 +63,6 @@ fn ranged(address: Option<IpAddr>, length: u8) -> Option<ipnet::IpNet> {
     (length > 0).then(|| range(address?, length)).flatten()
 }
 
-/// The name in `ip rule`.
 fn action(action: RuleAction) -> String {
     let name = match action {
         RuleAction::ToTable => "lookup",
@@ -79,7 +76,7 @@ fn action(action: RuleAction) -> String {
     name.to_owned()
 }
 
-/// The name in `ip rule`; numbers from `include/uapi/linux/fib_rules.h`.
+/// By `include/uapi/linux/fib_rules.h`.
 fn name(attribute: &RuleAttribute) -> String {
     let name = match attribute {
         RuleAttribute::Realm(_) => "realms",

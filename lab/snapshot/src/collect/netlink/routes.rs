@@ -1,5 +1,3 @@
-//! Routes.
-
 use std::net::IpAddr;
 
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
@@ -8,7 +6,8 @@ use super::links::InterfaceNames;
 use super::{nowhere, range};
 use crate::network::{Hop, Route};
 
-/// `None` for a family other than IP. The kernel writes out the hops of nexthop objects (`net.ipv4.nexthop_compat_mode`, on by default).
+/// `None` for a family other than IP. The kernel writes out nexthop objects (`net.ipv4.nexthop_compat_mode`, on by
+/// default).
 pub(super) fn route(message: &RouteMessage, names: &InterfaceNames) -> Option<Route> {
     let header = &message.header;
     let mut table = u32::from(header.table);
@@ -39,12 +38,11 @@ pub(super) fn route(message: &RouteMessage, names: &InterfaceNames) -> Option<Ro
     })
 }
 
-/// Whether a route has conditions that [`Route`] lacks: a source range (IPv6, `from`) or a TOS.
+/// Conditions that [`Route`] lacks: a source range (IPv6, `from`) or a TOS.
 pub(super) fn is_narrower(message: &RouteMessage) -> bool {
     message.header.source_prefix_length != 0 || message.header.tos != 0
 }
 
-/// The hop of a route with one.
 fn way(attributes: &[RouteAttribute], names: &InterfaceNames) -> Option<Hop> {
     let interface = attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => Some(names.get(*index)),
@@ -60,7 +58,7 @@ fn way_of_several(hop: &RouteNextHop, names: &InterfaceNames) -> Hop {
     Hop { via: via(&hop.attributes), interface, weight: u32::from(hop.hops) + 1 }
 }
 
-/// The gateway; `RTA_VIA` is one of another family.
+/// `RTA_VIA` is a gateway of another family.
 fn via(attributes: &[RouteAttribute]) -> Option<IpAddr> {
     attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => ip(address),
@@ -78,7 +76,6 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The name in `ip route`.
 fn kind(kind: RouteType) -> String {
     let name = match kind {
         RouteType::Unspec => "unspec",

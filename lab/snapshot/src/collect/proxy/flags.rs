@@ -1,13 +1,11 @@
-//! Converts the flags of a proxy without a configuration file to fields of such a file.
-//!
-//! With `--config` kube-proxy ignores these flags (cmd/kube-proxy/app/options.go), and so does svcproxy.
+//! The flags of a proxy without a configuration file. With `--config` kube-proxy (cmd/kube-proxy/app/options.go) and
+//! svcproxy ignore them.
 
 use serde_json::{Map, Value, json};
 
 use super::Config;
 use super::process::Process;
 
-/// The format of a flag's value.
 #[derive(Clone, Copy)]
 enum FlagFormat {
     Text,
@@ -19,8 +17,8 @@ enum FlagFormat {
     Gates,
 }
 
-/// Flags that affect packets or the API's address, with the fields that they set. `nftables.masqueradeBit` has no flag:
-/// `--iptables-masquerade-bit` applies to iptables and IPVS mode only.
+/// Flags that affect packets or the API's address, and their fields. `nftables.masqueradeBit` has no flag:
+/// `--iptables-masquerade-bit` is for iptables and IPVS mode.
 const FIELDS: [(&str, FlagFormat, &[&str]); 14] = [
     ("proxy-mode", FlagFormat::Text, &["mode"]),
     ("cluster-cidr", FlagFormat::Text, &["clusterCIDR"]),
@@ -39,7 +37,6 @@ const FIELDS: [(&str, FlagFormat, &[&str]); 14] = [
 ];
 const KUBECONFIG: &str = "kubeconfig";
 
-/// The configuration of a proxy without a file.
 pub(super) fn config(process: &Process) -> Config {
     let mut value = json!({ "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration" });
     for (flag, form, fields) in FIELDS {
@@ -73,7 +70,6 @@ fn said(process: &Process, flag: &str, form: FlagFormat) -> Option<Value> {
     }
 }
 
-/// Sets a field by its path.
 fn set(value: &mut Value, field: &str, to: Value) {
     match field.split_once('.') {
         Some((outer, inner)) => set(&mut value[outer], inner, to),

@@ -1,5 +1,3 @@
-//! A file below another process's root directory.
-
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +6,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::super::files;
 
-/// A path within a directory of another process. Neither `..` nor a symbolic link leaves the directory, because a container must not make
+/// A path in another process's root directory. Neither `..` nor a symbolic link leaves it: a container must not make
 /// the program read the node's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainedPath {
@@ -21,13 +19,12 @@ impl ContainedPath {
         ContainedPath { root: root.to_owned(), path: path.into() }
     }
 
-    /// A file of the node.
     pub(super) fn here(path: &Path) -> ContainedPath {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         ContainedPath { root: "/".into(), path }
     }
 
-    /// A path that a file names: a relative one starts from the file's directory.
+    /// Relative to this file's directory.
     pub(crate) fn beside(&self, path: &str) -> ContainedPath {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         ContainedPath { root: self.root.clone(), path: directory.join(path) }

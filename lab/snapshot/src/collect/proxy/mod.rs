@@ -1,4 +1,4 @@
-//! The proxy's configuration: from a named file, from the proxy's answer, or from the file or flags of its command line.
+//! From a named file, the proxy's answer, or the file or flags of its command line.
 
 mod flags;
 mod inside;
@@ -15,17 +15,14 @@ use crate::archive::entries::ArchivePart;
 pub(super) use inside::ContainedPath;
 use process::Process;
 
-/// A `KubeProxyConfiguration`.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     value: Value,
-    /// The source, for the manifest.
     pub(super) source: String,
-    /// The file that its paths are relative to, usually in the proxy's container.
+    /// Usually in the proxy's container; its paths are relative to it.
     file: ContainedPath,
 }
 
-/// The configuration is malformed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("cannot read {path}: {source}")]
@@ -53,7 +50,6 @@ impl Config {
         Some(self.file.beside(path))
     }
 
-    /// The text without `clientConnection`.
     pub(super) fn text(&self) -> String {
         let mut value = self.value.clone();
         if let Some(fields) = value.as_object_mut() {
@@ -63,13 +59,12 @@ impl Config {
     }
 }
 
-/// Whether the kind is a configuration's or missing, as in the proxy's own answer.
 fn is_config(value: &Value) -> bool {
     let kind = value.get("kind").and_then(Value::as_str);
     value.is_object() && kind.is_none_or(|kind| kind == "KubeProxyConfiguration")
 }
 
-/// The configuration without the API's help. A named file is the only one that is tried.
+/// A named file is the only one that is tried.
 pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Result<Option<Config>, Unread> {
     let (file, source) = match (named, process) {
         (Some(path), _) => (ContainedPath::here(path), "--proxy-config".to_owned()),

@@ -1,5 +1,3 @@
-//! The proxy's process in `/proc`.
-
 use std::path::{Path, PathBuf};
 
 use procfs::process::all_processes;
@@ -9,13 +7,10 @@ use super::ContainedPath;
 /// File names of service proxies.
 const NAMES: [&str; 2] = ["kube-proxy", "svcproxy"];
 
-/// A running service proxy.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     pub(crate) name: String,
-    /// The process's root directory, usually a container's.
     root: PathBuf,
-    /// The process's working directory.
     directory: PathBuf,
     arguments: Vec<String>,
 }
@@ -32,7 +27,7 @@ impl Process {
         })
     }
 
-    /// The last value of a flag, from `--flag=VALUE` or `--flag VALUE`.
+    /// The last value, from `--flag=VALUE` or `--flag VALUE`.
     pub(crate) fn flag(&self, name: &str) -> Option<&str> {
         self.values(name).last().copied().filter(|value| !value.is_empty())
     }
@@ -50,19 +45,16 @@ impl Process {
         found
     }
 
-    /// The value of a boolean flag, from `--flag` or `--flag=BOOL`.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         let mut all = self.arguments.iter().filter_map(|argument| written(argument, name));
         all.next_back().and_then(|value| value.map_or(Some(true), is_true))
     }
 
-    /// A file by the process's path.
     pub(super) fn file(&self, path: &str) -> ContainedPath {
         ContainedPath::new(if path.starts_with('/') { &self.root } else { &self.directory }, path)
     }
 }
 
-/// `Some` if the argument is the flag, with the value after `=`.
 fn written<'a>(argument: &'a str, name: &str) -> Option<Option<&'a str>> {
     let rest = argument.strip_prefix("--")?.strip_prefix(name)?;
     match rest.strip_prefix('=') {
@@ -80,7 +72,7 @@ pub(super) fn is_true(text: &str) -> Option<bool> {
     }
 }
 
-/// A proxy in this network namespace; a machine may have others in other namespaces.
+/// Other network namespaces may have proxies, too.
 pub(in super::super) fn find() -> Option<Process> {
     let own = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
     all_processes().ok()?.flatten().find_map(|process| {

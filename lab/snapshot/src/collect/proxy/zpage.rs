@@ -1,5 +1,3 @@
-//! Asks the proxy for its configuration.
-
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -20,13 +18,13 @@ const ADDRESS: &str = "127.0.0.1:10249";
 const KEY: &str = "kubeproxy.config.k8s.io";
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// Gets `/configz`; `None` if no proxy answers. Paths in the answer start from `root`.
+/// `None` if no proxy answers. Paths in the answer start from `root`.
 pub(super) async fn ask(root: ContainedPath) -> Option<Config> {
     let body = timeout(DEADLINE, get()).await.ok().flatten()?;
     understood(&body, root)
 }
 
-/// `None` for kube-proxy, whose answer has its internal type with capital field names (`"Mode"`). svcproxy answers with a
+/// `None` for kube-proxy, whose answer has its internal type (`"Mode"`). svcproxy answers with a
 /// `KubeProxyConfiguration`.
 fn understood(body: &[u8], root: ContainedPath) -> Option<Config> {
     let mut pages: Value = serde_json::from_slice(body).ok()?;
