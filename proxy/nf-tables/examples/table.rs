@@ -1,6 +1,6 @@
-//! Creates a table in a new network namespace, reads it back and prints it.
+//! Creates a table, reads it back and prints it.
 //!
-//! Run as root, or `unshare -Urn target/debug/examples/table` as any user.
+//! Run as root, or `unshare -Urn target/debug/examples/table`.
 #![allow(clippy::print_stdout, reason = "it is there to print")]
 
 use nf_tables::{
@@ -18,7 +18,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hook = BaseChain { kind: "filter", hook: NfHook::Input, priority: 0, policy: Some(ChainPolicy::Accept) };
     batch.add_base_chain(table, "input", &hook)?;
 
-    // map services { type ipv4_addr : verdict; elements = { 10.96.0.10 : jump web } }
     let map =
         SetSpec { name: "services", key_type: 7, key_length: 4, data: Some(MapData::Verdict), ..SetSpec::default() };
     batch.add_set(table, &map)?;
@@ -33,7 +32,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     rule.payload(PayloadBase::Network, 16, 4, Register::R1)
         .lookup(Register::R1, Lookup::map(map.name, Register::VERDICT));
     batch.add_rule(table, "input", &rule)?;
-    // ip saddr != 10.244.0.0/16 counter drop
     rule.clear().payload(PayloadBase::Network, 12, 2, Register::R1).cmp(Register::R1, CmpOp::NotEqual, &[10, 244]);
     batch.add_rule(table, "web", rule.counter().verdict(NfVerdict::Drop))?;
 

@@ -1,14 +1,13 @@
-//! The canonical form: equal bytes for rules that do the same, sent or read.
+//! The canonical form: equal bytes for equivalent rules, sent or read.
 //!
-//! The kernel changes the order of attributes, omits flags, adds defaults, and counts. The canonical form sorts
-//! attributes by type, sorts the leading comparisons, and omits flags, padding, counter values and defaults.
+//! The kernel reorders attributes, omits flags, adds defaults, and counts. The canonical form sorts attributes by type
+//! and the leading comparisons, and omits flags, padding, counter values and defaults.
 
 use crate::comparisons::LeadingComparisons;
 use crate::family::Family;
 use crate::inspect::{Expression, expressions};
 use crate::netlink::{Attribute, Attributes};
 
-/// Expressions have no higher attribute types.
 const TYPES: usize = 32;
 
 /// Defaults to omit: expression, type, value.
@@ -26,7 +25,7 @@ const DEFAULTS: &[(&str, u16, &[u8])] = &[
     ("reject", 2, &[0]),
 ];
 
-/// Attributes that are left out: expression, type.
+/// Expression, type.
 const IGNORED: &[(&str, u16)] = &[
     // `NFTA_COUNTER_BYTES`, `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_PAD`.
     ("counter", 1),
@@ -49,14 +48,14 @@ const COPIES: &[(&str, u16, u16)] = &[
 
 /// Flags that the kernel may add: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
 const RANGE_FLAGS: &[(&str, u16)] = &[("nat", 7), ("masq", 1), ("redir", 3)];
-/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
+/// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
 const IMPLIED: u32 = 0b11;
 
-/// Attributes that nest `enum nft_data_attributes`: expression, type.
+/// They nest `enum nft_data_attributes`: expression, type.
 const DATA: &[(&str, u16)] =
     &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
 
-/// Appends the canonical form of `NFTA_RULE_EXPRESSIONS` to `out`.
+/// Appends the form of `NFTA_RULE_EXPRESSIONS` to `out`.
 pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
     let mut comparisons = LeadingComparisons::from(out.len());
     for expression in expressions(rule) {
@@ -96,15 +95,15 @@ fn put(family: Family, expression: &Expression<'_>, out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// Returns the canonical form; see [`canonical_into`].
+/// See [`canonical_into`].
 pub fn canonical(family: Family, rule: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rule.len());
     canonical_into(family, rule, &mut out);
     out
 }
 
-/// The register of a load of the IPv4 header's protocol, which iptables-nft writes for `-p tcp` since 1.8.10. In an
-/// IPv4 table it equals `meta l4proto` of earlier versions.
+/// The register with the IPv4 header's protocol, which iptables-nft loads for `-p tcp` since 1.8.10. In IPv4 tables it
+/// equals earlier versions' `meta l4proto`.
 fn ip_protocol<'a>(expression: &Expression<'a>) -> Option<&'a [u8]> {
     /// `NFTA_PAYLOAD_DREG`, `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`, `NFTA_PAYLOAD_LEN`.
     const DREG: u16 = 1;
@@ -117,7 +116,6 @@ fn ip_protocol<'a>(expression: &Expression<'a>) -> Option<&'a [u8]> {
 const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
 const PROTOCOL_OFFSET: u32 = 9;
 
-/// `NFTA_META_DREG`, `NFTA_META_KEY`: `NFT_META_L4PROTO`.
 fn meta_l4proto(register: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"meta\0");
     let end = open(out);
@@ -152,7 +150,7 @@ fn write(kind: u16, value: &[u8], shape: ValueShape, out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// Calls `each` by type. Of several attributes of a type the kernel uses the last.
+/// By type. The kernel uses the last of equal types.
 fn sorted<'a>(attributes: Attributes<'a>, mut each: impl FnMut(&[Option<&'a [u8]>; TYPES], Attribute<'a>)) {
     let mut all = [None; TYPES];
     for attribute in attributes {
@@ -188,7 +186,7 @@ mod tests {
     use crate::verdict::NfVerdict;
     use proptest::prelude::*;
 
-    /// An expression as the kernel could report it.
+    /// As the kernel may report it.
     fn dumped(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut data = AttributeWriter::default();
         attributes.iter().for_each(|(kind, value)| data.put(*kind, value));
@@ -232,7 +230,6 @@ mod tests {
         }
     }
 
-    /// Draws one of a few similar rules.
     fn drawn() -> impl Strategy<Value = Vec<(u8, u32)>> {
         prop::collection::vec((0..7u8, 0..3u32), 0..4)
     }
@@ -267,7 +264,7 @@ mod tests {
             canonical(Family::Ipv6, &bytes);
         }
 
-        /// Bytes that pass the outer attributes.
+        /// Passes the outer attributes.
         #[test]
         fn no_expression_makes_it_panic(
             name in prop::sample::select(vec!["cmp", "nat", "immediate", "bitwise", "counter", "lookup", "x"]),

@@ -1,15 +1,10 @@
-//! The leading comparisons of a rule, sorted.
-//!
-//! A comparison is a load (`meta`, `payload`), perhaps a `bitwise`, and a `cmp`. All must hold, in any order, and
-//! iptables-nft changed the order in 1.8.10: protocol and interfaces preceded addresses before.
-
 use crate::inspect::Expression;
 
 /// iptables writes up to seven.
 const MOST: usize = 8;
 
-/// Expressions that read no register. Beside any other expression the comparisons keep their order, because the
-/// expression may read a register that the last comparison has loaded.
+/// They read no register. Other expressions may read the last comparison's register, so the comparisons then keep their
+/// order.
 const READ_NO_REGISTER: [&str; 7] = ["counter", "match", "target", "immediate", "reject", "limit", "log"];
 
 /// `NFTA_META_DREG` and `NFTA_PAYLOAD_DREG`; `NFTA_BITWISE_SREG` and `NFTA_CMP_SREG`.
@@ -21,9 +16,9 @@ pub struct LeadingComparisons {
     begin: usize,
     ends: [usize; MOST],
     count: usize,
-    /// The register of an incomplete comparison.
+    /// Of an incomplete comparison.
     loaded: Option<u32>,
-    /// Every expression so far belongs to a comparison.
+    /// Only comparisons so far.
     leading: bool,
     /// Only comparisons read registers.
     independent: bool,
@@ -35,7 +30,7 @@ impl LeadingComparisons {
         LeadingComparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
     }
 
-    /// Adds an expression whose form ends at `end`.
+    /// The expression's form ends at `end`.
     pub fn push(&mut self, expression: &Expression<'_>, end: usize) {
         let (name, register) = (expression.name, expression.attributes.be32(REGISTER));
         match (name, self.loaded) {
@@ -58,7 +53,7 @@ impl LeadingComparisons {
         }
     }
 
-    /// Sorts the comparisons by their bytes. This crate's rules are already sorted.
+    /// By bytes. This crate's rules are already sorted.
     pub fn sort(self, out: &mut [u8]) {
         let ends = self.ends.get(..self.count).unwrap_or_default();
         let begins = std::iter::once(self.begin).chain(ends.iter().copied());
@@ -149,12 +144,12 @@ mod tests {
     #[test]
     fn what_may_depend_on_the_order_stays_as_it_is() {
         let pairs: [[&[Step]; 2]; 4] = [
-            // The lookup reads the register of the last comparison.
+            // The lookup reads the last comparison's register.
             [&[source, destination, lookup], &[destination, source, lookup]],
             [&[source, destination, counter, lookup], &[destination, source, counter, lookup]],
-            // A counter counts only packets that reach it.
+            // A counter counts packets that reach it.
             [&[protocol, counter, source], &[source, counter, protocol]],
-            // Two comparisons share a load.
+            // Comparisons that share a load.
             [&[source, |rule| compare(rule, 1), destination], &[destination, |rule| compare(rule, 1), source]],
         ];
         for [one, other] in pairs {

@@ -1,15 +1,15 @@
 //! Encoding errors.
 
-/// An encoding error, which leaves the batch unchanged.
+/// Leaves the batch unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The length is a `u16` (`struct nlattr`).
+    /// More than a `u16` (`struct nlattr`).
     #[error("attribute {kind} would have {length} bytes, and 65531 fit")]
     AttributeTooLong {
-        /// Its type.
+        /// The type.
         kind: u16,
-        /// Bytes of its value.
+        /// In bytes.
         length: usize,
     },
     /// Names have 1 to 255 bytes, none of them zero.
@@ -19,23 +19,23 @@ pub enum EncodeError {
         what: &'static str,
         /// The name.
         name: String,
-        /// The most bytes.
+        /// In bytes.
         most: usize,
     },
-    /// A text of limited length.
+    /// A long text.
     #[error("a {what} of {length} bytes is too long: {most} fit")]
     TooLong {
         /// The object.
         what: &'static str,
-        /// Its bytes.
+        /// In bytes.
         length: usize,
-        /// The most bytes.
+        /// In bytes.
         most: usize,
     },
-    /// `NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`.
+    /// `NFT_RULE_MAXEXPRS` (`net/netfilter/nf_tables_api.c`).
     #[error("a rule has at most 128 expressions")]
     TooManyExpressions,
-    /// A value without a meaning in this place.
+    /// An invalid value.
     #[error("{what}: {value}")]
     Value {
         /// The problem.

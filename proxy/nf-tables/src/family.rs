@@ -1,14 +1,14 @@
-//! Address families and the names of tables.
+//! Families and table names.
 
 use std::net::IpAddr;
 
 use nix::libc;
 
-/// A family (`nfgen_family` in `include/uapi/linux/netfilter/nfnetlink.h`).
+/// `nfgen_family` (`include/uapi/linux/netfilter/nfnetlink.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Family {
-    /// IPv4 and IPv6 in one table: `NFPROTO_INET`.
+    /// `NFPROTO_INET`: IPv4 and IPv6.
     Inet = 1,
     /// `NFPROTO_IPV4`.
     Ipv4 = libc::AF_INET as u8,
@@ -17,17 +17,17 @@ pub enum Family {
 }
 
 impl Family {
-    /// The number in messages.
+    /// In messages.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The family with this number, if supported.
+    /// If supported.
     pub fn from_code(code: u8) -> Option<Family> {
         [Family::Inet, Family::Ipv4, Family::Ipv6].into_iter().find(|family| family.code() == code)
     }
 
-    /// The family of an address.
+    /// Of an address.
     pub fn of(address: IpAddr) -> Family {
         match address {
             IpAddr::V4(_) => Family::Ipv4,
@@ -36,17 +36,17 @@ impl Family {
     }
 }
 
-/// The family and name of a table.
+/// Family and name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Table<'a> {
-    /// Its family.
+    /// The family.
     pub family: Family,
-    /// Its name, such as `nat`.
+    /// Such as `nat`.
     pub name: &'a str,
 }
 
 impl<'a> Table<'a> {
-    /// The table `name` of `family`.
+    /// By family and name.
     pub fn new(family: Family, name: &'a str) -> Table<'a> {
         Table { family, name }
     }

@@ -1,6 +1,6 @@
-//! Fields of keys and values in the types of `nft`, and the user data from which `nft` prints sets.
+//! Keys and values in `nft`'s types, and the user data from which `nft` prints sets.
 //!
-//! The kernel ignores types. `nft` stores them in two numbers, or as expressions (`typeof`) in user data.
+//! `nft` stores types in two numbers, or as expressions (`typeof`) in user data; the kernel ignores them.
 
 use crate::family::Family;
 use crate::rule::{MetaKey, Numgen, PayloadBase, Register, Rule};
@@ -22,14 +22,14 @@ const PAYLOAD: u32 = 7;
 const META: u32 = 9;
 const CONCATENATION: u32 = 13;
 const NUMGEN: u32 = 23;
-/// Headers of `nft` (`enum proto_desc_id` in its `proto.h`).
+/// `enum proto_desc_id` in `proto.h` of `nft`.
 const TRANSPORT: u32 = 11;
 const IP: u32 = 12;
 const IP6: u32 = 13;
 /// `TYPE_BITS` in `datatype.h` of `nft`.
 const TYPE_BITS: u32 = 6;
 
-/// A field of a key or a value.
+/// In a key or value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyField {
     /// `ip saddr` or `ip6 saddr`.
@@ -45,7 +45,7 @@ pub enum KeyField {
 }
 
 impl KeyField {
-    /// Length in bytes, without padding.
+    /// Bytes without padding.
     pub fn length(self, family: Family) -> u32 {
         match self {
             KeyField::Source | KeyField::Destination => address(family),
@@ -66,7 +66,7 @@ impl KeyField {
         }
     }
 
-    /// Adds the expression that loads the field.
+    /// Loads the field.
     pub fn load(self, family: Family, rule: &mut Rule, to: Register) {
         match self {
             KeyField::Source => rule.payload(PayloadBase::Network, source_offset(family), address(family), to),
@@ -79,10 +79,10 @@ impl KeyField {
         };
     }
 
-    /// The `typeof` expression.
+    /// For `typeof`.
     fn expression(self, family: Family) -> Vec<u8> {
         let payload = |header, field| typeof_of(PAYLOAD, &[number(0, header), number(1, field)].concat());
-        // `IPHDR_SADDR` and `IPHDR_DADDR`, `IP6HDR_SADDR` and `IP6HDR_DADDR`, `THDR_DPORT`.
+        // Offsets of `saddr`, `daddr` and `dport`.
         match (self, family) {
             (KeyField::Source, Family::Ipv6) => payload(IP6, 8),
             (KeyField::Source, _) => payload(IP, 11),
@@ -106,7 +106,7 @@ fn source_offset(family: Family) -> u32 {
     if family == Family::Ipv6 { 8 } else { 12 }
 }
 
-/// Loads the fields into consecutive registers from `R1` on, each padded to four bytes.
+/// Into consecutive registers from `R1` on, padded to four bytes each.
 pub fn load(fields: &[KeyField], family: Family, rule: &mut Rule) {
     let mut word = 0;
     for field in fields {
@@ -115,17 +115,17 @@ pub fn load(fields: &[KeyField], family: Family, rule: &mut Rule) {
     }
 }
 
-/// The `nft` type of these fields ([`SetSpec::key_type`](crate::SetSpec::key_type)).
+/// For [`SetSpec::key_type`](crate::SetSpec::key_type).
 pub fn datatype(fields: &[KeyField], family: Family) -> u32 {
     fields.iter().fold(0, |types, field| types << TYPE_BITS | field.datatype(family))
 }
 
-/// Bytes of these fields, each padded to four bytes.
+/// Bytes, padded to four per field.
 pub fn length(fields: &[KeyField], family: Family) -> u32 {
     fields.iter().map(|field| field.length(family).next_multiple_of(4)).sum()
 }
 
-/// The user data from which `nft` prints a set. Only [`KeyField::Random`] needs `typeof`.
+/// For printing by `nft`. Only [`KeyField::Random`] needs `typeof`.
 pub fn set_user_data(key: &[KeyField], value: Option<&[KeyField]>, family: Family, comment: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let order = if key.len() > 1 { NO_BYTE_ORDER } else { BIG_ENDIAN };
@@ -146,7 +146,7 @@ pub fn set_user_data(key: &[KeyField], value: Option<&[KeyField]>, family: Famil
     out
 }
 
-/// The user data of a table or chain with a comment.
+/// Of tables and chains.
 pub fn comment_user_data(comment: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, 0, &[comment.as_bytes(), &[0]].concat());
@@ -178,7 +178,7 @@ fn number(kind: u8, value: u32) -> Vec<u8> {
     out
 }
 
-/// `struct nftnl_udata`: type, length, value. Truncates values; the kernel accepts 256 bytes in all.
+/// `struct nftnl_udata`: type, length, value. Truncates; the kernel accepts 256 bytes in all.
 fn put(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
     let length = u8::try_from(value.len()).unwrap_or(u8::MAX);
     out.extend([kind, length]);
@@ -193,8 +193,8 @@ mod tests {
         [KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
     const ENDPOINT: [KeyField; 2] = [KeyField::Destination, KeyField::DestinationPort];
 
-    /// From nft 1.0.6 for `map endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr .
-    /// th dport; }`, on a little-endian machine.
+    /// From little-endian nft 1.0.6 for `map endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod
+    /// 2 : ip daddr . th dport; }`.
     #[cfg(target_endian = "little")]
     #[test]
     fn user_data_is_that_of_nft() {

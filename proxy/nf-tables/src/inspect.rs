@@ -1,14 +1,14 @@
-//! Readers of a rule's parts.
+//! Readers of rules.
 
 use crate::netlink::{Attribute, Attributes, text};
 use crate::verdict::NfVerdict;
 
-/// An expression of a rule.
+/// One expression.
 #[derive(Debug, Clone, Copy)]
 pub struct Expression<'a> {
-    /// The name, such as `cmp`.
+    /// Such as `cmp`.
     pub name: &'a str,
-    /// The attributes; `include/uapi/linux/netfilter/nf_tables.h` names their types.
+    /// Types: `include/uapi/linux/netfilter/nf_tables.h`.
     pub attributes: Attributes<'a>,
 }
 
@@ -20,44 +20,44 @@ impl<'a> Expression<'a> {
     }
 }
 
-/// The expressions in `NFTA_RULE_EXPRESSIONS`, up to a truncated one.
+/// From `NFTA_RULE_EXPRESSIONS`, up to a truncated one.
 pub fn expressions(bytes: &[u8]) -> impl Iterator<Item = Expression<'_>> + Clone {
     Attributes::new(bytes).map(Expression::read)
 }
 
-/// The values of a counter.
+/// A counter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counter {
     /// Packets.
     pub packets: u64,
-    /// Bytes of the packets.
+    /// Their bytes.
     pub bytes: u64,
 }
 
-/// The rule's first counter.
+/// The first counter.
 pub fn counter(rule: &[u8]) -> Option<Counter> {
     let counter = expressions(rule).find(|expression| expression.name == "counter")?.attributes;
     // `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_BYTES`.
     Some(Counter { packets: counter.be64(2)?, bytes: counter.be64(1)? })
 }
 
-/// The rule's verdict.
+/// The verdict.
 pub fn verdict(rule: &[u8]) -> Option<NfVerdict<'_>> {
-    // `NFTA_IMMEDIATE_DREG` is the verdict register; `NFTA_IMMEDIATE_DATA`.
+    // `NFTA_IMMEDIATE_DREG` (verdict register), `NFTA_IMMEDIATE_DATA`.
     let immediate =
         |expression: Expression<'_>| expression.name == "immediate" && expression.attributes.be32(1) == Some(0);
     let found = expressions(rule).find(|expression| immediate(*expression))?;
     NfVerdict::read(found.attributes.nested(2))
 }
 
-/// Name and data of the rule's xt target.
+/// Name and data.
 pub fn xt_target(rule: &[u8]) -> Option<(&str, &[u8])> {
     let target = expressions(rule).find(|expression| expression.name == "target")?.attributes;
     // `NFTA_TARGET_NAME`, `NFTA_TARGET_INFO`.
     Some((target.text(1)?, target.get(3)?))
 }
 
-/// The rule's first xt comment.
+/// The first comment.
 pub fn xt_comment(rule: &[u8]) -> Option<&str> {
     // `NFTA_MATCH_NAME`, `NFTA_MATCH_INFO`.
     let comment =

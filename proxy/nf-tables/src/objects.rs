@@ -1,6 +1,4 @@
-//! Objects as the kernel reports them.
-//!
-//! Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
+//! Objects as the kernel reports them (`include/uapi/linux/netfilter/nf_tables.h`).
 
 use crate::batch::{ChainPolicy, ElementValue, MapData, NFT_SET_ELEM_INTERVAL_END, NfHook, SetFlags};
 use crate::netlink::{Attributes, text};
@@ -13,15 +11,15 @@ const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableInfo<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// The kernel's number.
+    /// Kernel's number.
     pub handle: u64,
     /// `enum nft_table_flags`: 1 is dormant.
     pub flags: u32,
-    /// Chains, sets and other objects in the table.
+    /// Objects in the table.
     pub uses: u32,
-    /// The stored user data.
+    /// User data.
     pub user_data: &'a [u8],
 }
 
@@ -37,33 +35,33 @@ impl<'a> TableInfo<'a> {
     }
 }
 
-/// The hook of a base chain.
+/// A base chain's hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChainInfo<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// The hook, if supported.
+    /// If supported.
     pub hook: Option<NfHook>,
-    /// Order among the chains of a hook.
+    /// Lowest first.
     pub priority: i32,
-    /// What happens at its end.
+    /// At its end.
     pub policy: ChainPolicy,
 }
 
 /// A chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainInfo<'a> {
-    /// Its table.
+    /// The table.
     pub table: &'a str,
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// The kernel's number.
+    /// Kernel's number.
     pub handle: u64,
-    /// Rules of the chain plus references to it.
+    /// Rules plus references.
     pub uses: u32,
-    /// The hook of a base chain.
+    /// For base chains.
     pub base: Option<BaseChainInfo<'a>>,
-    /// The stored user data.
+    /// User data.
     pub user_data: &'a [u8],
 }
 
@@ -90,15 +88,15 @@ impl<'a> ChainInfo<'a> {
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleInfo<'a> {
-    /// The kernel's number.
+    /// Kernel's number.
     pub handle: u64,
-    /// Its chain.
+    /// The chain.
     pub chain: &'a str,
-    /// The expressions, for [`expressions`](crate::expressions) and [`canonical`](crate::canonical()).
+    /// For [`expressions`](crate::expressions) and [`canonical`](crate::canonical()).
     pub expressions: &'a [u8],
-    /// The protocol of its xt matches, which old kernels omit.
+    /// For xt matches; old kernels omit it.
     pub compat: Option<XtCompat>,
-    /// The stored user data.
+    /// User data.
     pub user_data: &'a [u8],
 }
 
@@ -119,7 +117,7 @@ impl<'a> RuleInfo<'a> {
         })
     }
 
-    /// The comment of [`Rule::set_comment`](crate::Rule::set_comment).
+    /// Of [`Rule::set_comment`](crate::Rule::set_comment).
     pub fn comment(&self) -> Option<&'a str> {
         let mut rest = self.user_data;
         while let [kind, length, after @ ..] = rest {
@@ -136,13 +134,13 @@ impl<'a> RuleInfo<'a> {
 /// A flowtable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowtableInfo<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// The kernel's number.
+    /// Kernel's number.
     pub handle: u64,
-    /// Rules that refer to it.
+    /// Referring rules.
     pub uses: u32,
-    /// The links whose ingress hook it uses.
+    /// Links with its hook.
     pub links: Vec<&'a str>,
 }
 
@@ -162,23 +160,23 @@ impl<'a> FlowtableInfo<'a> {
 /// A set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetInfo<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// The kernel's number.
+    /// Kernel's number.
     pub handle: u64,
-    /// Its flags.
+    /// The flags.
     pub flags: SetFlags,
-    /// The key type for `nft`.
+    /// For `nft`.
     pub key_type: u32,
-    /// Bytes of the key.
+    /// In bytes.
     pub key_length: u32,
-    /// The values, in maps.
+    /// For maps.
     pub data: Option<MapData>,
-    /// Default timeout in milliseconds.
+    /// Default, in milliseconds.
     pub timeout: Option<u64>,
-    /// Most elements, if limited.
+    /// Most elements.
     pub size: Option<u32>,
-    /// The stored user data.
+    /// User data.
     pub user_data: &'a [u8],
 }
 
@@ -204,22 +202,22 @@ impl<'a> SetInfo<'a> {
     }
 }
 
-/// An element of a set or map.
+/// Of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElementInfo<'a> {
-    /// Its key.
+    /// The key.
     pub key: &'a [u8],
-    /// The last key of a range, in sets of concatenated ranges.
+    /// A range's last key, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The key is the first one after a plain range.
+    /// The first key after a plain range.
     pub interval_end: bool,
-    /// The value, in maps.
+    /// In maps.
     pub value: Option<ElementValue<'a>>,
-    /// Timeout in milliseconds.
+    /// Milliseconds.
     pub timeout: Option<u64>,
-    /// Milliseconds until the element expires.
+    /// Milliseconds left.
     pub expires: Option<u64>,
-    /// The stored user data.
+    /// User data.
     pub user_data: &'a [u8],
 }
 

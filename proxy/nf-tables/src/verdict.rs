@@ -1,4 +1,4 @@
-//! Verdicts of rules and of elements in verdict maps.
+//! Verdicts of rules and map elements.
 
 use crate::netlink::{AttributeWriter, Attributes};
 
@@ -6,26 +6,26 @@ use crate::netlink::{AttributeWriter, Attributes};
 const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
 const NFTA_VERDICT_CHAIN: u16 = 2;
-/// `NF_DROP` is 0 and `NF_ACCEPT` is 1.
+/// `NF_DROP` 0, `NF_ACCEPT` 1.
 const NFT_CONTINUE: i32 = -1;
 const NFT_JUMP: i32 = -3;
 const NFT_GOTO: i32 = -4;
 const NFT_RETURN: i32 = -5;
 
-/// A verdict, with chains of the same table.
+/// Chains are of the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NfVerdict<'a> {
-    /// The packet continues to the next hook.
+    /// To the next hook.
     Accept,
     /// Drops the packet.
     Drop,
-    /// Continues with the next rule.
+    /// To the next rule.
     Continue,
-    /// Returns to the calling chain, or applies the policy.
+    /// Or applies the policy.
     Return,
     /// Calls the chain.
     Jump(&'a str),
-    /// Continues in the chain.
+    /// Does not return.
     Goto(&'a str),
 }
 

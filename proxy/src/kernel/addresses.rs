@@ -1,4 +1,3 @@
-//! The node's own addresses.
 #![allow(unsafe_code, reason = "an AsyncFd asks for a promise about its descriptor")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +31,14 @@ const SKIP_STATS: u32 = 1 << 3;
 struct UpLink {
     name: String,
     loopback: bool,
-    /// Packets arrive by another link, such as the bridge of this port.
+    /// Packets arrive by another link, such as a bridge.
     is_port: bool,
 }
 
-/// Lists the addresses of all links that are up, except service addresses. The primary address of a family is the first
-/// that is neither loopback nor link-local, unless a Node object names another.
+/// The addresses of all links that are up, except service addresses. The primary address is the first that is neither
+/// loopback nor link-local, unless a Node object names another.
 ///
-/// Not by `getifaddrs(3)`, which misses addresses while pods' links change.
+/// `getifaddrs(3)` misses addresses while pods' links change.
 pub fn read() -> Result<NodeAddresses, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for links and addresses", error))?;
@@ -71,11 +70,10 @@ pub(super) fn without_address(
     Ok(link.map(|link| link.name))
 }
 
-/// A repeatable read of the node's addresses.
 pub trait Addresses {
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError>;
 
-    /// Ready once [`Addresses::read`] may return other addresses; never without announcements.
+    /// Ready once [`Addresses::read`] may return other addresses.
     fn poll_changed(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
@@ -91,8 +89,7 @@ pub struct AddressReader {
 }
 
 impl AddressReader {
-    /// `for_ipvs` includes [`NodeAddresses::next_hops`] and [`NodeAddresses::of_services`], and announcements of
-    /// routes.
+    /// `for_ipvs` includes [`NodeAddresses::next_hops`], [`NodeAddresses::of_services`] and announcements of routes.
     pub fn new(for_ipvs: bool) -> AddressReader {
         AddressReader { for_ipvs, ..AddressReader::default() }
     }
@@ -132,7 +129,7 @@ impl Addresses for AddressReader {
 
 fn of(links: &BTreeMap<u32, UpLink>, addresses: &[(u32, IpAddr)]) -> NodeAddresses {
     let mut found = NodeAddresses::default();
-    // The families of each interface by which packets may arrive.
+    // The families by interface.
     let entrances = links.iter().filter(|(_, link)| !link.loopback && !link.is_port);
     let mut addressed: BTreeMap<u32, BTreeSet<Family>> =
         entrances.map(|(index, _)| (*index, BTreeSet::new())).collect();

@@ -1,21 +1,19 @@
-//! Drops unneeded capabilities (capabilities(7)).
-//!
-//! New threads inherit them, so this runs before the other threads start.
+//! Drops unneeded capabilities (capabilities(7)), before other threads start and inherit them.
 
 use caps::{CapSet, Capability, CapsHashSet, errors::CapsError};
 
-/// Lower ports need a capability (`net.ipv4.ip_unprivileged_port_start`).
+/// `net.ipv4.ip_unprivileged_port_start`.
 const UNPRIVILEGED: u16 = 1024;
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot give up the capabilities that are not needed: {0}")]
 pub struct CapabilitiesError(#[from] CapsError);
 
-/// Keeps the capabilities for the packet filter, conntrack and these listening ports, also for child processes. A
-/// process without `CAP_SETPCAP` cannot drop all others.
+/// Keeps the capabilities for the packet filter, conntrack and these ports, also for child processes. Without
+/// `CAP_SETPCAP` the others stay.
 pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), CapabilitiesError> {
     let needed = needed(ports);
-    // First, because it needs a capability. Root's children regain those of the bounding set.
+    // First, because it needs a capability. Root's children regain the bounding set.
     let bounding =
         caps::all().into_iter().filter(|capability| !needed.contains(capability)).try_for_each(drop_bounding);
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
@@ -25,7 +23,6 @@ pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), C
     bounding.map_err(CapabilitiesError::from)
 }
 
-/// Drops every capability of the calling thread.
 pub fn keep_none() {
     caps::all().into_iter().for_each(|capability| drop(drop_bounding(capability)));
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
@@ -33,7 +30,7 @@ pub fn keep_none() {
     }
 }
 
-/// The missing capabilities for the packet filter; the `legacy` commands need one more than netlink.
+/// The `legacy` commands need one more than netlink.
 pub fn lacking(legacy: bool) -> Option<String> {
     let needed = [(Capability::CAP_NET_ADMIN, true), (Capability::CAP_NET_RAW, legacy)];
     let lacks = |capability: Capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(true);
@@ -46,7 +43,6 @@ pub fn lacking(legacy: bool) -> Option<String> {
     }
 }
 
-/// Advice for a packet filter that the proxy may not write.
 pub fn advice(legacy: bool) -> String {
     let capabilities = if legacy { "CAP_NET_ADMIN and CAP_NET_RAW" } else { "CAP_NET_ADMIN" };
     match lacking(legacy) {

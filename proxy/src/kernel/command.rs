@@ -1,4 +1,4 @@
-//! Child processes with input, a deadline, and no survivors.
+//! Child processes with input and a deadline.
 #![allow(unsafe_code, reason = "prctl(2) between fork and exec, the one way to make a child die with its parent")]
 
 use std::io::{self, Read, Write};
@@ -15,19 +15,18 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// How often to check for the end of a child whose pipes stay open.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long to read the pipes of an ended child, which its own children may hold.
+/// How long to read the pipes of an ended child: its own children may hold them.
 const GRACE: Duration = Duration::from_millis(100);
 const AT_ONCE: u64 = 1 << 20;
-/// The longest output: a dump of some 2,000,000 rules.
+/// A dump of some 2,000,000 rules.
 const LONGEST_OUTPUT: usize = 512 << 20;
-/// Bytes of standard error to keep from the beginning and the end.
+/// Bytes of standard error to keep from either end.
 const COMPLAINT: usize = 2048;
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// The process groups of running commands. Reaping the first process frees the number.
+/// Reaping the first process frees the group's number.
 static GROUPS: Mutex<ProcessGroups> = Mutex::new(ProcessGroups { running: Vec::new(), ending: false });
 
 struct ProcessGroups {
@@ -36,21 +35,18 @@ struct ProcessGroups {
     ending: bool,
 }
 
-/// Kills the running commands, and refuses new ones.
 pub fn kill_all() {
     let mut groups = groups();
     groups.ending = true;
     groups.running.iter().copied().for_each(kill);
 }
 
-/// Runs a command with `input` on its standard input. Reads and writes at the same time, so that the child may write
-/// before it has read everything.
+/// Reads and writes at the same time: the child may write before it has read everything.
 ///
-/// Kills the rest of its process group when the child ends, or after `limit` with an error of kind `TimedOut`. The
-/// child gets SIGKILL when this process dies: a late commit of a killed proxy's `iptables-restore` would undo the rules
-/// of the next proxy.
+/// Kills the process group when the child ends, or after `limit` (`TimedOut`). The child gets SIGKILL when this process
+/// dies: a late commit of its `iptables-restore` would undo the next proxy's rules.
 ///
-/// Of a long standard error the output has only the beginning and the end.
+/// The output keeps only the beginning and the end of a long standard error.
 pub fn run(program: &str, arguments: &[&str], input: Option<&str>, limit: Duration) -> io::Result<Output> {
     let mut input = input.map(|input| std::iter::once(input.to_owned()));
     execute(Command::new(program).args(arguments), input.as_mut().map(|input| input as InputPieces), limit)
@@ -91,7 +87,7 @@ fn execute(command: &mut Command, input: Option<InputPieces<'_>>, limit: Duratio
         let groups = groups();
         groups.running.iter().copied().filter(|one| *one == group(&child)).for_each(kill);
         drop(groups);
-        // The kernel may hold it longer.
+        // The kernel may delay its end.
         let _ = wait(&mut child, Instant::now() + LAST_WAIT);
     }
     result
@@ -152,7 +148,6 @@ fn group(child: &Child) -> Pid {
 }
 
 fn kill(group: Pid) {
-    // The group may be gone.
     let _ = killpg(group, Signal::SIGKILL);
 }
 
@@ -178,7 +173,7 @@ fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     child.try_wait()
 }
 
-/// Waits for a child that has closed its pipes; `None` after the deadline.
+/// `None` after the deadline.
 fn wait(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_micros(50);
     loop {
@@ -214,8 +209,7 @@ impl InputFeed<'_> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Writes as much as fits, and closes the pipe at the end. A child may close it first, such as after a syntax
-    /// error.
+    /// Writes as much as fits. The child may close the pipe first, such as after a syntax error.
     fn write(&mut self) -> io::Result<()> {
         while let Some(pipe) = &mut self.pipe {
             let rest = self.piece.as_bytes().get(self.written..).unwrap_or_default();
@@ -248,7 +242,7 @@ struct OutputDrain {
 #[derive(Clone, Copy)]
 enum OutputLimit {
     All(usize),
-    /// This many bytes of the beginning and of the end.
+    /// Bytes of either end.
     Ends(usize),
 }
 
@@ -267,7 +261,7 @@ impl OutputDrain {
         match pipe.by_ref().take(AT_ONCE).read_to_end(&mut self.bytes) {
             Ok(0) => self.pipe = None,
             Ok(_) => {}
-            // `bytes` contains what arrived before.
+            // `bytes` has the earlier ones.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -316,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_child_may_write_more_than_a_pipe_holds_before_it_reads() {
-        // A pipe holds 64 KiB (pipe(7)), so writing all input first would block for ever.
+        // More than a pipe holds (pipe(7)).
         let input = "x".repeat(1 << 20);
         let script = "head -c 1000000 /dev/zero | tr '\\0' y; head -c 200000 /dev/zero >&2; cat; exit 3";
         let output = shell(script, Some(&input), PATIENCE).unwrap();
@@ -351,7 +345,7 @@ mod tests {
     fn a_child_that_does_not_end_is_killed_with_its_own_children() {
         let directory = tempfile::tempdir().unwrap();
         let pids = directory.path().join("pids");
-        // The first process would outlive its parent, and keeps the output open.
+        // The first process keeps the output open.
         let script = format!("sleep 1000 & echo $! >{0}; echo $$ >>{0}; echo begun; wait", pids.display());
         let error = shell(&script, Some(&"x".repeat(1 << 20)), Duration::from_secs(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

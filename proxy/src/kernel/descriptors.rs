@@ -1,4 +1,4 @@
-//! Divides the process's file descriptors, so that clients leave enough for syncs.
+//! Divides the process's file descriptors: clients must leave enough for syncs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 const RESERVED: u64 = 256;
-/// As many as an idle proxy uses, inherited ones included.
+/// As many as an idle proxy uses.
 const LEAST_RESERVED: u64 = 32;
-/// Most connections to all ports of the proxy.
+/// To all ports of the proxy.
 const OWN_CONNECTIONS: u64 = 1024;
 
-/// Free descriptors at the start, for both families. The smallest modes sync with half of them.
+/// Free descriptors at the start. The smallest modes sync with half of them.
 const FEWEST: usize = 48;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub fn raise() -> u64 {
 }
 
 pub fn check(limit: u64) -> Result<(), TooFewDescriptors> {
-    // Opens them, because inherited descriptors count, too.
+    // Opens them, because inherited descriptors count.
     let free: io::Result<Vec<OwnedFd>> = (0..FEWEST).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     free.map(drop).map_err(|_| TooFewDescriptors { limit })
 }

@@ -1,4 +1,4 @@
-//! The dummy device whose service addresses make packets local, so that they reach IPVS. It is never up.
+//! The dummy device that makes service addresses local, so that packets to them reach IPVS. It is never up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,22 +12,20 @@ use super::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkError, Netl
 use super::netlink::{address_header, link_header, own_address, route_header};
 use crate::model::Family;
 
-/// The name, as kube-proxy's.
+/// kube-proxy's name.
 pub const DEVICE: &str = "kube-ipvs0";
 
 /// RFC 4862, section 5.5.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressState {
     Preferred,
-    /// Only if there is no other.
+    /// Only if no other exists.
     Deprecated,
 }
 
 impl AddressState {
-    /// The state of a bound address.
-    ///
     /// On a link without IPv6 addresses the kernel chooses the node's address that is most like the destination (RFC
-    /// 6724, rule 8), which may be a service's, unless that is deprecated (rule 3).
+    /// 6724, rule 8). A service address must not be chosen, so it is deprecated (rule 3).
     pub fn of_bound(address: &IpAddr) -> AddressState {
         match address {
             IpAddr::V4(_) => AddressState::Preferred,
@@ -41,10 +39,9 @@ pub enum AddressChange {
     /// Adds the address, or corrects its state.
     Bind(IpAddr),
     Unbind(IpAddr),
-    /// Keeps the address, but new packets to it use another source instead of the address itself.
+    /// Keeps the address, but gives new packets to it another source.
     Yield {
         address: IpAddr,
-        /// The new source.
         to: IpAddr,
     },
 }
@@ -52,10 +49,10 @@ pub enum AddressChange {
 pub trait ServiceDevice {
     fn ensure_device(&mut self) -> Result<(), NetlinkError>;
 
-    /// The device's addresses, except automatic ones.
+    /// Without automatic ones.
     fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError>;
 
-    /// Makes changes in order; ignores existing and missing addresses.
+    /// In order; ignores existing and missing addresses.
     fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError>;
 
     fn remove_device(&mut self) -> Result<(), NetlinkError>;
@@ -64,7 +61,7 @@ pub trait ServiceDevice {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FakeDevice {
     pub addresses: Option<BTreeMap<IpAddr, AddressState>>,
-    /// Addresses with [`AddressChange::Yield`], and the other source.
+    /// The other source by address ([`AddressChange::Yield`]).
     pub yielded: BTreeMap<IpAddr, IpAddr>,
     pub changes: Vec<AddressChange>,
 }
@@ -194,7 +191,7 @@ fn bind(address: IpAddr, index: u32) -> Request {
             let flags = u8::try_from(libc::IFA_F_NODAD).unwrap_or_default();
             let mut request = address_request(libc::RTM_NEWADDR, address, flags, index, operation);
             request.flags = NLM_F_CREATE | NLM_F_REPLACE;
-            // `struct ifa_cacheinfo`: no preferred lifetime, an endless valid one.
+            // `struct ifa_cacheinfo`: preferred lifetime 0, valid for ever.
             let lifetimes = [0, u32::MAX, 0, 0].map(u32::to_ne_bytes);
             request.body.put(CACHE_INFO, lifetimes.as_flattened());
             request
@@ -222,7 +219,7 @@ fn put_address(kind: u16, address: IpAddr, request: &mut Request) {
     }
 }
 
-/// Replaces the kernel's route to the address by one with another source, on the loopback device, since IPv6 accepts no
+/// Replaces the kernel's route to the address by one with another source. It is on the loopback device: IPv6 accepts no
 /// route to a device that is down.
 fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     let operation = format!("let {address} ({DEVICE}) yield to {to} as a source");
@@ -236,7 +233,7 @@ fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     }
 }
 
-/// The kernel does not delete this route with the address.
+/// The kernel keeps this route when it deletes the address.
 fn delete_route(address: IpAddr, index: u32) -> Request {
     let operation = format!("delete the local route to {address} ({DEVICE})");
     Request { harmless: &[ESRCH], ..local_route(libc::RTM_DELROUTE, address, index, operation) }
@@ -252,7 +249,6 @@ fn local_route(kind: u16, address: IpAddr, index: u32, operation: String) -> Req
     request
 }
 
-/// The link-local IPv6 address of every device.
 fn is_automatic(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

@@ -6,7 +6,6 @@ use super::iptables::LegacyTables;
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 
-/// Describes the input chains that drop this family's packets by default.
 pub fn dropping(family: Family) -> Vec<String> {
     let mut found: Vec<String> = [of_kernel(family), nf_tables::Family::Inet]
         .into_iter()

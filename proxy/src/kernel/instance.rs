@@ -1,7 +1,7 @@
-//! A lock that allows one proxy per network namespace, since two would undo each other's rules.
+//! Allows one proxy per network namespace, since two would undo each other's rules.
 //!
-//! The lock is an abstract UNIX socket (unix(7)): its name belongs to the network namespace, and the kernel frees it
-//! when the process ends.
+//! The lock is an abstract UNIX socket (unix(7)), whose name belongs to the network namespace. The kernel frees it when
+//! the process ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -14,14 +14,12 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsoc
 use nix::unistd::geteuid;
 use tracing::warn;
 
-/// Without the leading NUL byte.
 const NAME: &str = "svcproxy";
-/// How long to wait for a proxy that ends, as in a rolling update.
+/// How long to wait for an ending proxy, as in a rolling update.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The answer of a proxy to every connection.
+/// The answer to every connection.
 const ANSWER: &[u8] = b"svcproxy\n";
-/// How long to wait for the answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -37,15 +35,14 @@ pub struct InstanceLock(Option<UnixListener>);
 
 enum LockHolder {
     Proxy(AnotherInstance),
-    /// A process of another user, or one with another answer. Any process can take the name.
+    /// Another user's process, or another answer. Any process can take the name.
     Stranger(String),
-    /// The process ends or has ended.
     Gone(String),
 }
 
 impl InstanceLock {
-    /// Takes the lock. Blocks for up to two seconds while another proxy holds it, and for up to five more without an
-    /// answer. Without the lock for any other reason, logs a warning.
+    /// Blocks for up to two seconds while another proxy holds the lock, and for up to five more without an answer.
+    /// After any other failure, logs a warning and continues without the lock.
     pub fn claim() -> Result<InstanceLock, AnotherInstance> {
         claim(NAME, PATIENCE, ANSWER_PATIENCE)
     }
@@ -58,9 +55,8 @@ impl InstanceLock {
         let Some(listener) = listener else { return std::future::pending().await };
         loop {
             match listener.accept().await {
-                // A new connection's buffer has room for these bytes.
+                // Fits into a new connection's buffer.
                 Ok((stream, _)) => drop(stream.into_std().and_then(|mut stream| stream.write_all(ANSWER))),
-                // No descriptor is free at the moment.
                 Err(_) => tokio::time::sleep(PATIENCE).await,
             }
         }
@@ -83,7 +79,7 @@ fn claim(name: &str, patience: Duration, answer: Duration) -> Result<InstanceLoc
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return without(&error),
             Err(_) => match holder(name, answer) {
                 LockHolder::Stranger(process) => return without(&format!("{process} has the socket @{name}")),
-                // No proxy is silent for so long.
+                // A proxy would have answered.
                 LockHolder::Gone(process) if Instant::now() >= deadline => {
                     return without(&format!("{process} has the socket @{name}"));
                 }
@@ -94,7 +90,7 @@ fn claim(name: &str, patience: Duration, answer: Duration) -> Result<InstanceLoc
     }
 }
 
-/// The credentials of the process that called `listen` (`SO_PEERCRED`, unix(7)).
+/// Of the process that called `listen` (`SO_PEERCRED`, unix(7)).
 fn holder(name: &str, patience: Duration) -> LockHolder {
     let asked = connect(name, patience).and_then(|stream| Ok((getsockopt(&stream, PeerCredentials)?, stream)));
     let (peer, stream) = match asked {
@@ -104,7 +100,7 @@ fn holder(name: &str, patience: Duration) -> LockHolder {
         }
         Err(_) => return LockHolder::Gone("a process that does not listen".to_owned()),
     };
-    // 0 is a process of an invisible PID namespace.
+    // 0: an invisible PID namespace.
     let process = if peer.pid() > 0 { peer.pid().to_string() } else { "of another container".to_owned() };
     if peer.uid() != geteuid().as_raw() {
         return LockHolder::Stranger(format!("process {process} of user {}", peer.uid()));
@@ -140,7 +136,6 @@ mod tests {
         format!("svcproxy-test-{of}-{}", std::process::id())
     }
 
-    /// A claim that waits only for the answer.
     fn try_claim(name: &str) -> Result<InstanceLock, AnotherInstance> {
         claim(name, Duration::ZERO, Duration::from_secs(60))
     }
@@ -189,7 +184,7 @@ mod tests {
                 assert_eq!(who(Duration::from_secs(60)), process, "{said}");
             });
         }
-        // Fills the backlog of a process that accepts nothing.
+        // Fills the backlog.
         let waiting: Vec<UnixStream> =
             std::iter::from_fn(|| connect(&name, Duration::from_millis(1)).ok()).take(10_000).collect();
         assert!(waiting.len() < 10_000);
@@ -201,7 +196,6 @@ mod tests {
         let name = name("many");
         let answering = tokio::spawn(try_claim(&name).unwrap().answer());
         let refused = tokio::task::spawn_blocking(move || {
-            // More than the backlog of a listening socket.
             (0..300).all(|_| try_claim(&name).is_err_and(|e| e.process == std::process::id().to_string()))
         });
         assert!(refused.await.unwrap());

@@ -1,4 +1,4 @@
-//! Limits of connection tracking and of the process, which kube-proxy sets at the start.
+//! conntrack's and the process's limits, which kube-proxy sets at the start.
 
 #![allow(unsafe_code, reason = "signal(2), which is safe where a signal is ignored")]
 
@@ -15,15 +15,13 @@ const TCP_ESTABLISHED: &str = "net/netfilter/nf_conntrack_tcp_timeout_establishe
 const TCP_CLOSE_WAIT: &str = "net/netfilter/nf_conntrack_tcp_timeout_close_wait";
 const UDP: &str = "net/netfilter/nf_conntrack_udp_timeout";
 const UDP_STREAM: &str = "net/netfilter/nf_conntrack_udp_timeout_stream";
-/// The node's processors, not those of this process (kubernetes#99225,
-/// `Documentation/ABI/stable/sysfs-devices-system-cpu`).
+/// The node's, not this process's (kubernetes#99225, `Documentation/ABI/stable/sysfs-devices-system-cpu`).
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// kube-proxy's `getConntrackMax` (pkg/proxy/conntrack/sysctls.go).
+/// As kube-proxy's `getConntrackMax` (pkg/proxy/conntrack/sysctls.go).
 const MOST_SCALED: u64 = 1 << 20;
-/// As in kube-proxy.
 const PER_BUCKET: u64 = 4;
 
-/// Sets the limits; returns a message for each refused one.
+/// Returns a message per refused limit.
 pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     let mut refused = Vec::new();
     if let Some(most) = most_connections(limits, processors()) {
@@ -48,9 +46,9 @@ pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     refused
 }
 
-/// conntrack's timeouts; the kernel's own for those that are zero.
+/// The kernel's timeouts replace those that are zero.
 pub fn timeouts(limits: &Conntrack) -> Conntrack {
-    // The kernel's defaults, if unreadable: `Documentation/networking/nf_conntrack-sysctl.rst`.
+    // Defaults of `Documentation/networking/nf_conntrack-sysctl.rst`.
     let filled = |given: Duration, key: &str, default: u64| {
         let kernels = || sysctl::read(key).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
         if given.is_zero() { Duration::from_secs(kernels()) } else { given }
@@ -68,7 +66,7 @@ fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }
 
-/// Never lowers a setting: conntrack refuses new connections above its limit.
+/// Never lowers a setting.
 fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     match sysctl::read(key).ok().and_then(|present| present.parse::<u64>().ok()) {
         Some(present) if present >= least => Ok(()),
@@ -82,13 +80,12 @@ fn most_connections(limits: &Conntrack, processors: u64) -> Option<u64> {
     (limits.max_per_core > 0).then(|| scaled.max(limits.min.into()))
 }
 
-/// The node's processors, or, if unreadable, those of this process.
 fn processors() -> u64 {
     let usable = || std::thread::available_parallelism().map_or(1, |number| number.get() as u64);
     std::fs::read_to_string(ONLINE).ok().and_then(|ranges| number_in(&ranges)).unwrap_or_else(usable)
 }
 
-/// The size of a list such as `0-3,8`.
+/// Of a list such as `0-3,8`.
 fn number_in(ranges: &str) -> Option<u64> {
     let number = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -98,9 +95,9 @@ fn number_in(ranges: &str) -> Option<u64> {
     ranges.trim().split(',').map(number).sum()
 }
 
-/// Whole seconds; `None` leaves the setting.
+/// `None` leaves the setting.
 fn seconds(timeout: Duration) -> Option<u64> {
-    // 0 would end every such flow at once.
+    // 0 would end every flow at once.
     (!timeout.is_zero()).then(|| timeout.as_secs().max(1))
 }
 
@@ -114,7 +111,7 @@ fn enough_buckets(wanted: u64) -> Result<(), String> {
         .map_err(|error| format!("cannot set conntrack's hash table to {wanted} buckets ({BUCKETS}): {error}"))
 }
 
-/// Sets this process's `oom_score_adj` (proc(5)); returns a message if refused.
+/// proc(5); returns a message if refused.
 pub fn set_oom_score_adj(value: i32) -> Option<String> {
     let path = "/proc/self/oom_score_adj";
     if std::fs::read_to_string(path).is_ok_and(|present| present.trim() == value.to_string()) {
@@ -124,13 +121,12 @@ pub fn set_oom_score_adj(value: i32) -> Option<String> {
     written.err().map(|error| format!("cannot set oom_score_adj to {value}: {error}; it stays as it is"))
 }
 
-/// Makes writes beyond `RLIMIT_FSIZE` fail instead of killing the process (SIGXFSZ, setrlimit(2)).
+/// Writes beyond `RLIMIT_FSIZE` fail instead of killing the process (SIGXFSZ, setrlimit(2)).
 pub fn survive_file_size_limit() {
-    // SAFETY: to ignore a signal runs no handler.
+    // SAFETY: ignoring a signal runs no handler.
     let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
 }
 
-/// Whether this process is outside the initial user namespace (user_namespaces(7)).
 pub fn in_user_namespace() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !is_first(&map))
 }

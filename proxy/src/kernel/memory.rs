@@ -1,12 +1,12 @@
-//! Returns free memory of this process to the system.
+//! Returns free memory to the system.
 #![allow(unsafe_code, reason = "malloc_trim(3) has no safe wrapper")]
 
 use std::thread::{self, Builder};
 
-/// Returns free memory, after `copy` has copied the data to keep.
+/// `copy` copies the data to keep.
 ///
-/// A full sync leaves the data scattered: 10 MB over 40 MB of pages for 5,000 services of 10 endpoints. glibc gives a
-/// new thread an arena without such holes (`arena_get2` in `malloc/arena.c`).
+/// A full sync scatters them: 10 MB over 40 MB of pages for 5,000 services of 10 endpoints. glibc gives a new thread an
+/// arena without holes (`arena_get2` in `malloc/arena.c`).
 pub fn compact(copy: impl FnOnce() + Send) {
     give_back();
     thread::scope(|scope| {

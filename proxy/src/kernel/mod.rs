@@ -1,5 +1,3 @@
-//! All system calls and child processes: small adapters behind traits with strict fakes.
-
 pub mod addresses;
 pub mod capabilities;
 pub mod command;

@@ -1,4 +1,4 @@
-//! Netlink multicast: detects that the kernel has announced something.
+//! Detects netlink announcements of the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -30,7 +30,6 @@ impl MulticastListener {
         self.take_if(|_| true)
     }
 
-    /// Like [`MulticastListener::take`]; returns whether any message `concerns` the caller.
     pub fn take_if(&self, concerns: impl Fn(&Message<'_>) -> bool) -> bool {
         let mut buffer = [0; 8192];
         let mut any = false;

@@ -1,4 +1,4 @@
-//! Other machines: gateways of routes, and remote ends of VXLAN tunnels.
+//! Other machines: gateways, and remote ends of VXLAN tunnels.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,14 +10,12 @@ use super::netlink::{NEIGHBOUR_HEADER, NetlinkError, NetlinkSocket, ROUTE_HEADER
 use super::netlink::{ip_address, neighbour_header, route_header};
 use crate::model::Family;
 
-/// Length of `struct rtnexthop` (`include/uapi/linux/rtnetlink.h`).
+/// `struct rtnexthop` (`include/uapi/linux/rtnetlink.h`).
 const NEXT_HOP_HEADER: usize = 8;
-/// The remote end of a tunnel.
 const NDA_DST: u16 = 1;
-/// A gateway of the other family, after two bytes.
+/// After two bytes, a gateway of the other family.
 const RTA_VIA: u16 = 18;
 
-/// Lists them, each once, sorted.
 pub(super) fn read(socket: &mut NetlinkSocket) -> Result<Vec<IpAddr>, NetlinkError> {
     let mut found = BTreeSet::new();
     for family in Family::ALL {
@@ -28,7 +26,7 @@ pub(super) fn read(socket: &mut NetlinkSocket) -> Result<Vec<IpAddr>, NetlinkErr
     socket.dump(&Request::new(libc::RTM_GETNEIGH, &neighbour_header(), operation), |payload| {
         found.extend(Attributes::after_header(payload, NEIGHBOUR_HEADER).get(NDA_DST).and_then(ip_address));
     })?;
-    // A tunnel's default destination may be neither.
+    // Such as a tunnel's default destination.
     Ok(found.into_iter().filter(|ip| !ip.is_unspecified() && !ip.is_multicast()).collect())
 }
 
@@ -36,7 +34,7 @@ fn gateways(route: &[u8], found: &mut BTreeSet<IpAddr>) {
     let attributes = Attributes::after_header(route, ROUTE_HEADER);
     found.extend(gateway(attributes));
     let mut hops = attributes.get(libc::RTA_MULTIPATH).unwrap_or_default();
-    // Each has a length and is padded to four bytes.
+    // A length, then data padded to four bytes.
     while let Some(length) = hops.first_chunk().map(|length| usize::from(u16::from_ne_bytes(*length))) {
         let Some(hop) = hops.get(..length).filter(|hop| hop.len() >= NEXT_HOP_HEADER) else { return };
         found.extend(gateway(Attributes::after_header(hop, NEXT_HOP_HEADER)));

@@ -1,28 +1,26 @@
-//! The iptables tables of one address family, written by netlink or by the commands.
+//! One family's iptables tables, by netlink or by the commands.
 
 use std::fmt::Write as _;
 
 use super::iptables::{Iptables, IptablesError};
 use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 
-/// With the usual `net.core.wmem_max` of 212,992 bytes, iptables-nft 1.8.9 accepted about 480 rules with comments.
+/// With the usual `net.core.wmem_max`, iptables-nft 1.8.9 accepted about 480 rules with comments.
 const RULES_PER_PART: usize = 200;
 
 pub trait PacketFilter {
-    /// The wrapped filter, to which the default methods forward.
     fn inner(&mut self) -> Option<&mut dyn PacketFilter> {
         None
     }
 
-    /// Lists the chains of these tables with their rules. May omit the rules of `unread` chains, for which
-    /// [`PacketFilter::rules`] and [`PacketFilter::chain_equals`] exist.
+    /// Chains with their rules. May omit the rules of `unread` chains, for which [`PacketFilter::rules`] and
+    /// [`PacketFilter::chain_equals`] exist.
     fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError>;
 
     fn read(&mut self, tables: &[Table]) -> Result<SavedTables, IptablesError> {
         self.list(tables, &|_, _| false)
     }
 
-    /// The rules of an unread chain; `present` is what [`PacketFilter::list`] reported of it.
     fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
         match self.inner() {
             Some(inner) => inner.rules(table, chain, present),
@@ -30,7 +28,7 @@ pub trait PacketFilter {
         }
     }
 
-    /// Whether an existing chain has exactly these rules; `present` is what [`PacketFilter::list`] reported of it.
+    /// `present` is the chain as [`PacketFilter::list`] reported it.
     fn chain_equals(
         &mut self,
         table: Table,
@@ -51,35 +49,33 @@ pub trait PacketFilter {
         Ok(present.next().is_none())
     }
 
-    /// Compares chains on another thread, as they were at the last list; `None` if that saves no time.
+    /// Compares on another thread, as of the last list; `None` if that saves no time.
     fn comparer(&mut self) -> Option<Box<dyn ChainComparer>> {
         self.inner()?.comparer()
     }
 
-    /// Whether sending new chains before the rules that jump to them costs nothing. A command reads or writes a whole table
-    /// each time.
+    /// Whether new chains may be sent early at no cost: a command reads or writes a whole table each time.
     fn supports_early_chains(&mut self) -> bool {
         self.inner().is_some_and(|inner| inner.supports_early_chains())
     }
 
-    /// Applies a change in one transaction, or in several if the kernel accepts no larger ones. After an error some tables or
-    /// parts may be changed.
+    /// In one transaction, or in several if the kernel accepts no larger ones. After an error, parts may be applied.
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError>;
 
-    /// For each chain its rules plus the rules that jump to it; `None` if the chain does not exist.
+    /// Rules of each chain plus the rules that jump to it; `None` without the chain.
     fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
-    /// A number that every write to the tables changes; `None` if the tables have none.
+    /// Every write to the tables changes the number; `None` if the tables have none.
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
         self.inner().map_or(Ok(None), |inner| inner.generation())
     }
 
-    /// Whether only this filter has changed the tables since the last list or the known generation.
+    /// Only this filter has changed the tables since the last list or the known generation.
     fn is_untouched(&mut self, now: Option<u32>) -> bool {
         self.inner().is_some_and(|inner| inner.is_untouched(now))
     }
 
-    /// Records that all written rules exist at this generation.
+    /// All written rules exist at this generation.
     fn set_known_generation(&mut self, generation: Option<u32>) {
         if let Some(inner) = self.inner() {
             inner.set_known_generation(generation);

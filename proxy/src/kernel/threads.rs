@@ -1,5 +1,3 @@
-//! Checks that the process can start its threads, which count against `RLIMIT_NPROC` and a control group's `pids.max`.
-
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
@@ -7,14 +5,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// Threads besides the async workers: for tables, manifests, file watches, and [`FOR_WAITING`].
+/// For tables, manifests, file watches, and [`FOR_WAITING`].
 const BESIDE_WORKERS: usize = 10;
-/// Threads for blocking work: a sync of each family, a scrape, credentials.
+/// For a sync of each family, a scrape, credentials.
 const FOR_WAITING: usize = 4;
-/// Keeps idle threads for ever: tokio panics if it cannot start the first one.
+/// For ever: tokio panics if it cannot start the first one.
 pub const KEEP: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// How long a thread waits for the others to start.
+/// For the other threads to start.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +24,9 @@ pub struct TooFewThreads {
     source: io::Error,
 }
 
-/// Starts as many threads as the proxy needs, with this many async workers.
 pub fn check(workers: usize) -> Result<(), TooFewThreads> {
     let threads = workers + BESIDE_WORKERS;
-    // All threads wait for this lock, so that they exist at the same time.
+    // All threads wait for this lock, so that they exist together.
     let gate = Mutex::new(());
     std::thread::scope(|scope| {
         let held = gate.lock();
@@ -40,7 +37,7 @@ pub fn check(workers: usize) -> Result<(), TooFewThreads> {
     })
 }
 
-/// Starts the runtime's threads for blocking work, which stay ([`KEEP`]).
+/// They stay ([`KEEP`]).
 pub fn start_waiting(runtime: &Handle) {
     let started = Arc::new((Mutex::new(0), Condvar::new()));
     for _ in 0..FOR_WAITING {
@@ -50,7 +47,7 @@ pub fn start_waiting(runtime: &Handle) {
             let mut number = number.lock().unwrap_or_else(PoisonError::into_inner);
             *number += 1;
             changed.notify_all();
-            // So that all exist at the same time; a thread that cannot start does not delay the others.
+            // All must exist together; a failed thread delays no other.
             drop(changed.wait_timeout_while(number, PATIENCE, |number| *number < FOR_WAITING));
         });
     }

@@ -1,4 +1,4 @@
-//! The link of the default route, and the source address of MASQUERADE there.
+//! The default route's link, and MASQUERADE's source address there.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,18 +10,17 @@ use super::addresses;
 use super::netlink::{NetlinkError, NetlinkSocket, ROUTE_HEADER, Request, route_header};
 use crate::model::Family;
 
-/// A documentation address (RFC 5737), which only the default route reaches.
+/// Documentation address (RFC 5737): only the default route reaches it.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// The source address of MASQUERADE on a link without an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BorrowedSource {
     pub link: String,
     pub source: IpAddr,
 }
 
-/// If the link of the IPv4 default route has no address, returns the address that MASQUERADE uses: the first of all
-/// links (`inet_select_addr` in net/ipv4/devinet.c). It ignores the route's preferred source. IPv6 does not
+/// If the IPv4 default route's link has no address, MASQUERADE uses the first address of all links (`inet_select_addr`
+/// in net/ipv4/devinet.c), and ignores the route's preferred source. IPv6 chooses by the destination
 /// (`ipv6_dev_get_saddr`).
 pub fn borrowed() -> Result<Option<BorrowedSource>, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
@@ -36,7 +35,7 @@ fn outgoing(socket: &mut NetlinkSocket) -> Result<Option<u32>, NetlinkError> {
     let mut request =
         Request::new(libc::RTM_GETROUTE, &route_header(Family::V4, 32), "look up the node's default route");
     request.body.put(libc::RTA_DST, &FAR.octets());
-    // There is no such route.
+    // Without such a route.
     request.harmless = &[libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
     let mut index = None;
     socket.ask(&request, |payload| index = Attributes::after_header(payload, ROUTE_HEADER).u32(libc::RTA_OIF))?;

@@ -1,7 +1,7 @@
 //! Detects other programs' changes of the packet filter, without a command.
 //!
-//! The nft variant's tables announce every change by netlink multicast. Legacy tables announce nothing, but one system
-//! call reads their size, which a flush changes. So do this proxy's writes, which it recognises by the number of rules.
+//! The nft variant announces changes by netlink multicast. Legacy tables announce none; one system call reads their
+//! size. Flushes and this proxy's writes change the size, and the watch recognises the latter by the number of rules.
 #![allow(unsafe_code, reason = "an AsyncFd asks for a promise about its descriptor")]
 
 use std::io;
@@ -20,12 +20,11 @@ use super::multicast::MulticastListener;
 use crate::model::Family;
 use crate::ruleset::RuleCounts;
 
-/// Multicast group of nf_tables changes (`NFNLGRP_NFTABLES` in `include/uapi/linux/netfilter/nfnetlink.h`).
+/// `NFNLGRP_NFTABLES` (`include/uapi/linux/netfilter/nfnetlink.h`).
 const NFNLGRP_NFTABLES: u32 = 7;
-/// How often to read the size of the legacy tables.
+/// Between reads of the legacy tables' size.
 const LEGACY_PERIOD: Duration = Duration::from_millis(250);
 
-/// Waits for changes of one family's tables.
 pub struct TableWatch {
     family: Family,
     signs: ChangeSource,
@@ -39,7 +38,7 @@ enum ChangeSource {
     Legacy {
         tables: Option<LegacyTables>,
         seen: TableSizes,
-        /// Survives dropped calls: frequent events must not delay the read.
+        /// Survives dropped calls: frequent events must delay no read.
         looks: Interval,
     },
     Notified(Arc<Notify>),
@@ -48,7 +47,6 @@ enum ChangeSource {
 type TableSizes = [Option<TableSize>; Table::ALL.len()];
 
 impl TableWatch {
-    /// Watches the nft variant's tables of this network namespace, after [`TableWatch::listen`].
     pub fn nft(family: Family) -> io::Result<TableWatch> {
         let changes = MulticastListener::of(SockProtocol::NetlinkNetFilter, 0)?;
         // SAFETY: the value yields the same open descriptor for as long as the AsyncFd lives.
@@ -60,18 +58,18 @@ impl TableWatch {
         !matches!(self.signs, ChangeSource::Nft { listens: false, .. })
     }
 
-    /// Starts to detect changes. A listener costs: the kernel then writes a message for each rule and element of every
-    /// transaction in the namespace, which nearly doubles the time of a first sync.
+    /// While it listens, the kernel writes a message per rule and element of every transaction in the namespace. That
+    /// nearly doubles the time of a first sync.
     pub fn listen(&mut self) -> io::Result<()> {
         if let ChangeSource::Nft { changes, listens } = &mut self.signs {
-            // A refused call is not repeated.
+            // Refused calls are not repeated.
             *listens = true;
             changes.get_ref().listen(1 << (NFNLGRP_NFTABLES - 1))?;
         }
         Ok(())
     }
 
-    /// Watches legacy tables. Needs a tokio runtime.
+    /// Needs a tokio runtime.
     pub fn legacy(family: Family) -> TableWatch {
         let mut looks = interval(LEGACY_PERIOD);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -79,12 +77,11 @@ impl TableWatch {
         TableWatch { family, signs: ChangeSource::Legacy { seen: sizes(tables.as_ref()), tables, looks } }
     }
 
-    /// Watches only notifications of a test.
     pub fn notified(family: Family, changes: Arc<Notify>) -> TableWatch {
         TableWatch { family, signs: ChangeSource::Notified(changes) }
     }
 
-    /// Ignores all changes so far. To be called before the tables are read.
+    /// Call it before the tables are read.
     pub fn forget(&mut self) {
         match &mut self.signs {
             ChangeSource::Nft { changes, .. } => {
@@ -95,8 +92,7 @@ impl TableWatch {
         }
     }
 
-    /// Ignores the changes of this proxy's sync, after which the tables hold `total` rules of the proxy. Accepts legacy
-    /// tables with at least as many entries: another program's flush leaves fewer.
+    /// The tables now hold `total` rules of the proxy. Legacy tables may have more entries: a flush leaves fewer.
     pub fn wrote(&mut self, total: &RuleCounts, full: bool) {
         let ChangeSource::Legacy { seen, tables, .. } = &mut self.signs else { return };
         let now = sizes(tables.as_ref());
@@ -104,7 +100,7 @@ impl TableWatch {
             let least = match table {
                 Table::Filter => total.filter,
                 Table::Nat => total.nat,
-                // Partial syncs do not change it.
+                // Only full syncs change it.
                 Table::Mangle if full => 0,
                 Table::Mangle => continue,
             };
@@ -114,7 +110,7 @@ impl TableWatch {
         }
     }
 
-    /// Waits for a change. With the nft variant the proxy's own writes count, too.
+    /// With the nft variant, the proxy's own writes count.
     pub async fn changed(&mut self) {
         let family = self.family;
         match &mut self.signs {
@@ -139,8 +135,8 @@ impl TableWatch {
     }
 }
 
-/// The family of an nf_tables message: the first byte of `struct nfgenmsg` (`include/uapi/linux/netfilter/nfnetlink.h`).
-/// The message that ends a transaction has none.
+/// The first byte of `struct nfgenmsg` (`include/uapi/linux/netfilter/nfnetlink.h`); a transaction's last message has
+/// none.
 fn nft_family(message: &Message<'_>) -> Option<Family> {
     match i32::from(*message.payload.first()?) {
         libc::AF_INET => Some(Family::V4),

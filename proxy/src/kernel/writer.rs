@@ -1,4 +1,4 @@
-//! The writer of a family's iptables tables: netlink, or the commands.
+//! Writes a family's iptables tables, by netlink or commands.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub struct OpenedWriter {
 }
 
 impl IptablesWriter {
-    /// Opens the configured writer, or the fastest one for the tables that the node's commands show.
+    /// The configured writer, or the fastest for the variant that the node's commands use.
     pub fn open(family: Family, variant: Variant, choice: WriterChoice) -> Result<OpenedWriter, IptablesError> {
         let netlink = |because| {
             Ok(OpenedWriter {
@@ -119,7 +119,7 @@ impl PacketFilter for IptablesWriter {
 #[derive(Debug, Clone)]
 pub enum CounterReader {
     Commands(CommandCounters),
-    /// Opens a socket for each read, which is rare.
+    /// Reads are rare: each opens a socket.
     Netlink(Family),
 }
 

@@ -1,5 +1,5 @@
-//! Assembles the proxy of one address family from the configuration and the kernel adapters of its mode: for the daemon,
-//! `svcproxy render`, tests and benchmarks.
+//! Assembles one family's proxy from the configuration and the mode's kernel adapters: for the daemon, `svcproxy
+//! render`, tests and benchmarks.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ pub fn userspace<K: PacketFilter, R: Relays>(
     FamilyProxy::with_mode(config.clone(), family, mode)
 }
 
-/// `relays` opens the relays of node ports on the given loopback address. It is called if the configuration asks for them.
+/// `relays` opens the relays of node ports on the given loopback address; called if the configuration asks for them.
 pub fn nftables<T: NftTable, R: Relays + Send + 'static>(
     config: &Config,
     family: Family,

@@ -1,4 +1,4 @@
-//! What runs beside a mode: its failures delay no sync, and a sync that fails does not stop it.
+//! Work beside a mode: its failures delay no sync, and failed syncs do not stop it.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The proxy of one address family: applies changes of objects, and syncs the kernel. Only the mode and its companions do
-//! I/O, so tests run all of this against fakes.
+//! One family's proxy: applies changes of objects, and syncs the kernel. Only the mode and its companions do I/O, so
+//! tests replace them by fakes.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -94,7 +94,7 @@ impl<M: Mode> FamilyProxy<M> {
         })
     }
 
-    /// Applies changes to the state; only [`FamilyProxy::sync`] writes to the kernel.
+    /// Only [`FamilyProxy::sync`] writes to the kernel.
     pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
         for change in changes {
             self.state.apply(change);
@@ -105,7 +105,7 @@ impl<M: Mode> FamilyProxy<M> {
         }
     }
 
-    /// Marks the service ports as changed that publish an address which another machine has taken or released.
+    /// Marks service ports as changed if another machine has taken or released an address that they publish.
     fn find_other_machines(&mut self) {
         let now = other_machines(&self.config, &self.state, &self.addresses);
         let before = std::mem::replace(&mut self.other_machines, now);
@@ -117,11 +117,11 @@ impl<M: Mode> FamilyProxy<M> {
         self.pending.service_ports.extend(ports.map(|port| port.name.clone()));
     }
 
-    /// The next sync is full if the rules depend on what changed. Returns whether [`FamilyProxy::follow_up`] has work
-    /// to do.
+    /// The next sync is full if the rules depend on the changed addresses. Returns whether [`FamilyProxy::follow_up`]
+    /// has work to do.
     pub fn set_addresses(&mut self, addresses: &NodeAddresses) -> bool {
         // Equal addresses may still require a sync: another program may have removed bound addresses, or a link may
-        // still have no address.
+        // lack an address.
         if self.addresses == *addresses && addresses.of_services.is_none() && addresses.bare.is_empty() {
             return false;
         }
@@ -148,7 +148,7 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
-    /// Whether the last sync has left changes to the next one.
+    /// The last sync has left changes to the next one.
     pub fn has_rest(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -157,7 +157,7 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.look_ahead();
     }
 
-    /// Whether enough was deleted since the last call for [`FamilyProxy::compact`] to pay off.
+    /// Whether enough was deleted for [`FamilyProxy::compact`] to pay off.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.state.take_much_forgotten()
     }
@@ -167,10 +167,7 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.compact();
     }
 
-    /// See [`Mode::detect_flush`]; companions included.
-    ///
-    /// # Errors
-    /// The kernel cannot be read.
+    /// See [`Mode::detect_flush`]; includes companions.
     pub fn detect_flush(&mut self) -> Result<Option<String>, M::Error> {
         let lost = self.mode.detect_flush()?;
         // The first full sync creates what the companions check.
@@ -180,10 +177,7 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(self.companions.iter_mut().find_map(|companion| companion.detect_flush()))
     }
 
-    /// See [`Mode::follow_up`]; companions included.
-    ///
-    /// # Errors
-    /// The kernel refuses a change.
+    /// See [`Mode::follow_up`]; includes companions.
     pub fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, M::Error> {
         let of_companions: Vec<Instant> =
             self.companions.iter_mut().filter_map(|companion| companion.follow_up(now)).collect();
@@ -191,7 +185,7 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(next.into_iter().chain(of_companions).min())
     }
 
-    /// The changes since the last call, as of the last sync. `None`: the check is gone.
+    /// As of the last sync. `None`: the check was removed.
     pub fn take_health_changes(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
         self.records.checks.take_changed()
     }
@@ -222,22 +216,19 @@ impl<M: Mode> FamilyProxy<M> {
         NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
     }
 
-    /// Starts to record the times of the causes of endpoint changes, without times before `since`.
+    /// Records the times of causes of endpoint changes, from `since` on.
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.state.count_triggers_since(since);
     }
 
-    /// The times of the causes that the last sync has programmed.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<M> {
         self.state.take_triggers()
     }
 
-    /// A partial sync if the kernel's state is known, else a full one. After very many changes, a partial sync leaves
-    /// some to the next sync, which is due at once.
+    /// Partial if the kernel's state is known, else full. After very many changes, a partial sync leaves some to the
+    /// next sync, which is due at once.
     ///
-    /// # Errors
-    /// The kernel refuses a change. Everything pending is then part of the next sync, which is full unless the mode can
-    /// repeat a part.
+    /// After an error, everything pending is part of the next sync, which is full unless the mode can repeat a part.
     pub fn sync(&mut self) -> Result<SyncReport, M::Error> {
         if self.needs_full() {
             let pending = std::mem::take(&mut self.pending);
@@ -263,8 +254,7 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(report)
     }
 
-    /// The filter for conntrack entries that changes have made stale, until [`FamilyProxy::conntrack_reconciled`] is
-    /// called.
+    /// For conntrack entries that changes have made stale, until [`FamilyProxy::conntrack_reconciled`].
     pub fn stale_flows(&self) -> Option<StaleFlowFilter> {
         if self.conntrack_index.due().is_empty() {
             return None;
@@ -282,7 +272,6 @@ impl<M: Mode> FamilyProxy<M> {
         flow_servers(&self.state, &self.mode, &self.addresses, name)
     }
 
-    /// The stale entries are deleted.
     pub fn conntrack_reconciled(&mut self) {
         self.conntrack_index.clear_due();
     }

@@ -1,5 +1,5 @@
-//! The flowtable for long connections, beside nftables mode, kept on the node's links as these change. A failure costs
-//! only speed.
+//! The flowtable for long connections, beside nftables mode, kept on the node's current links. A failure costs only
+//! speed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub struct LongConnections<F> {
     flowtable: F,
     links: BTreeSet<String>,
     due: Option<Instant>,
-    /// The failure that was logged.
+    /// The logged failure.
     logged: Option<String>,
 }
 

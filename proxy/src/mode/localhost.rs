@@ -1,6 +1,5 @@
 //! Node ports on a loopback address, beside nftables mode, whose rules do not translate packets to loopback addresses:
-//! this process relays them (KEP-6032). A client there is the node itself, so policy Local applies to it as to the
-//! node.
+//! this process relays them (KEP-6032). Clients there are the node itself, so policy Local applies accordingly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,19 +18,18 @@ const RETRY: Duration = Duration::from_secs(10);
 
 pub struct LocalhostNodePorts<R> {
     relays: R,
-    /// The node ports that have backends.
+    /// Node ports with backends.
     wanted: BTreeMap<ServicePortName, u16>,
-    /// Those with an open listener.
+    /// With an open listener.
     open: BTreeMap<ServicePortName, u16>,
-    /// Those without, with the failure that was logged.
+    /// Without a listener, with the logged failure.
     waiting: BTreeMap<ServicePortName, Option<String>>,
     retry: Option<Instant>,
-    /// About node ports of UDP or SCTP.
+    /// About UDP or SCTP.
     warned: bool,
 }
 
-/// `None` if connections to the node port are refused on a loopback address: a listener cannot drop, so it refuses
-/// where rules drop.
+/// `None`: refused on loopback addresses. A listener cannot drop, so it refuses where rules drop.
 pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     let external = plan.external.as_ref()?;
     let port = external.node_port.filter(|_| plan.protocol() == Protocol::Tcp)?;
@@ -40,7 +38,7 @@ pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     (!backends.is_empty()).then_some((port, backends))
 }
 
-/// A service port has one listener, whatever the policy.
+/// One per service port, whatever the policy.
 fn listener(name: &ServicePortName) -> Listener {
     Listener { name: name.clone(), set: BackendSet::Cluster }
 }
@@ -61,8 +59,8 @@ impl<R: Relays> LocalhostNodePorts<R> {
         &mut self.relays
     }
 
-    /// Closes a listener that the service port no longer needs. Opens none: another service port may have the port
-    /// until it is updated as well. Returns whether the service port is relayed.
+    /// Closes an unneeded listener, and opens none: another service port may still have the port. Returns whether the
+    /// service port is relayed.
     fn update(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> bool {
         let relayed = plan.and_then(|plan| Some((relayed(plan)?, plan.affinity)));
         let node_port = plan.and_then(|plan| plan.external.as_ref()?.node_port);
@@ -96,7 +94,7 @@ impl<R: Relays> LocalhostNodePorts<R> {
         port.is_some()
     }
 
-    /// Opens missing listeners. Logs each failure once.
+    /// Logs each failure once.
     fn listen(&mut self) {
         let LocalhostNodePorts { relays, wanted, open, waiting, .. } = self;
         waiting.retain(|name, logged| {

@@ -28,15 +28,15 @@ pub trait Mode {
     /// Another program may have written to the kernel.
     fn require_full_sync(&mut self);
 
-    /// The frontends of UDP and SCTP that full syncs have found since the last call, of a previous proxy as well.
+    /// UDP and SCTP frontends that full syncs have found since the last call, also a previous proxy's.
     fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)>;
 
-    /// The ports on which this process answers for a service port, if rules redirect to it.
+    /// On which this process answers for a service port, if rules redirect to it.
     fn relay_ports(&self, _name: &ServicePortName) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Service ports whose rules the kernel refuses, with the reason. Their objects stay as they are.
+    /// Service ports whose rules the kernel refuses, with the reason. Their objects stay.
     fn refused(&self) -> &BTreeMap<ServicePortName, String>;
 
     /// Whether the rules change although the node's plan does not.
@@ -47,32 +47,29 @@ pub trait Mode {
     /// Describes an object that another program has deleted.
     fn detect_flush(&mut self) -> Result<Option<String>, Self::Error>;
 
-    /// Reads the tables while the source still loads. The full sync reads again what has changed since.
+    /// Reads the tables during the source's load. The full sync reads later changes again.
     fn look_ahead(&mut self) {}
 
     fn compact(&mut self) {}
 
-    /// Compares the whole state with the kernel's and sends the difference.
-    ///
-    /// # Errors
-    /// The kernel refuses a change; the next sync must be full again.
+    /// Compares the whole state with the kernel's and sends the difference. After an error the next sync must be full
+    /// again.
     fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans)
     -> Result<SyncReport, Self::Error>;
 
     /// The caller checks [`Mode::needs_full`] first. `None`: deleted.
     ///
-    /// # Errors
-    /// The same service ports must be part of the next sync, which may be partial unless [`Mode::needs_full`] returns
-    /// true.
+    /// After an error the next sync must include the same service ports. It may be partial unless [`Mode::needs_full`]
+    /// returns true.
     fn partial(
         &mut self,
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
     ) -> Result<SyncReport, Self::Error>;
 
-    /// Replaces [`NodePlan::service_ranges`]: the next partial sync sends the difference, even without other changes.
+    /// Replaces [`NodePlan::service_ranges`]; the next partial sync sends the difference.
     fn set_service_ranges(&mut self, _ranges: Vec<IpNet>) {}
 
-    /// Does what is due after a sync, such as the removal of drained backends. Returns the time of the next call.
+    /// Work after a sync, such as the removal of drained backends. Returns the time of the next call.
     fn follow_up(&mut self, _now: Instant) -> Result<Option<Instant>, Self::Error> {
         Ok(None)
     }

@@ -1,6 +1,6 @@
 use crate::plan::ServicePortPlan;
 
-/// Computed on each iteration: the plans of a large cluster are never in memory together.
+/// Computed per iteration: a large cluster's plans are never in memory together.
 pub trait Plans {
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
 }

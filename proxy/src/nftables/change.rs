@@ -1,4 +1,4 @@
-//! A change of a table, which the kernel makes as a whole or not at all.
+//! A table's change, applied as a whole or not at all.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ pub enum TableAction {
     #[default]
     Keep,
     Make,
-    /// Deletes the table, and creates a new one in the same transaction.
+    /// Deletes and creates the table in one transaction.
     Replace,
 }
 
-/// In the order in which the parts are sent.
+/// In sending order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftChange {
     pub table: TableAction,
     pub add_sets: Vec<(Name, Set)>,
     pub add_chains: BTreeMap<Name, Chain>,
-    /// Replaces the rules of existing chains.
+    /// Of existing chains.
     pub write_rules: BTreeMap<Name, Vec<Rule>>,
     pub delete_elements: Vec<Element>,
     /// Elements that do not exist, or are in `delete_elements`.

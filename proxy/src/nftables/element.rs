@@ -1,5 +1,4 @@
-//! Keys and values are the kernel's bytes: a cluster has a hundred thousand of them, and they are compared with those
-//! that the kernel reports.
+//! Keys and values are the kernel's bytes: a cluster has a hundred thousand, and they are compared with the kernel's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +8,7 @@ use super::Name;
 use super::rule::NftVerdict;
 use crate::model::Protocol;
 
-/// Two IPv6 addresses, a protocol and a port, in bytes.
+/// Two IPv6 addresses, protocol and port, in bytes.
 const LONGEST: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +57,7 @@ impl ElementKey {
         self.with(&port.to_be_bytes())
     }
 
-    /// Appends a field in the host's byte order.
+    /// In host byte order.
     #[must_use]
     pub fn number(self, number: u32) -> ElementKey {
         self.with(&number.to_ne_bytes())
@@ -102,7 +101,7 @@ impl ElementKey {
         self.stepped(0, u8::MAX, |byte| byte - 1)
     }
 
-    /// Steps the lowest byte that is not at its `end`, and sets the bytes below to `begin`.
+    /// Steps the lowest byte that is not at its `end`; the bytes below become `begin`.
     fn stepped(mut self, end: u8, begin: u8, step: fn(u8) -> u8) -> Option<ElementKey> {
         for byte in self.bytes.get_mut(..usize::from(self.length))?.iter_mut().rev() {
             if *byte != end {
@@ -122,7 +121,7 @@ impl ElementKey {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ElementValue {
     None,
-    /// In a set of ranges: the last key of the range.
+    /// A range's last key.
     To(ElementKey),
     Endpoint(ElementKey),
     Verdict(NftVerdict),
@@ -150,7 +149,7 @@ impl Element {
         Element { set, key, value: ElementValue::None }
     }
 
-    /// A range of keys: `before`, followed by the range of addresses.
+    /// Keys: `before`, followed by the range's addresses.
     pub fn range(set: &'static str, before: ElementKey, range: IpNet) -> Element {
         Element {
             set,

@@ -1,5 +1,5 @@
-//! A table of nftables as values, and changes of it; no I/O. `kernel::nftables` writes them for the kernel, [`text`] as
-//! `nft` prints them.
+//! A table as values, and its changes; no I/O. `kernel::nftables` writes them for the kernel, [`text`] as `nft` prints
+//! them.
 
 pub mod change;
 pub mod element;
@@ -14,7 +14,7 @@ pub use element::{Element, ElementKey, ElementValue};
 pub use rule::{AddressSide, NftVerdict, Rule, Statement};
 pub use set::{ElementKind, Set};
 
-/// Shared, because many elements have the same name.
+/// Shared by many elements.
 pub type Name = Arc<str>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +31,14 @@ pub enum NftHook {
 pub struct BaseHook {
     pub is_nat: bool,
     pub hook: NftHook,
-    /// Order among the chains of a hook, lower first (`enum nf_ip_hook_priorities` in
-    /// `include/uapi/linux/netfilter_ipv4.h`).
+    /// Lowest first (`enum nf_ip_hook_priorities` in `include/uapi/linux/netfilter_ipv4.h`).
     pub priority: i32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     pub comment: &'static str,
-    /// `None` for a regular chain.
+    /// `None`: a regular chain.
     pub base: Option<BaseHook>,
     pub rules: Vec<Rule>,
 }

@@ -29,12 +29,11 @@ pub enum Statement {
         negated: bool,
     },
     Interface {
-        /// The name, or its first letters.
+        /// Whole or first letters.
         name: String,
         prefix: bool,
         negated: bool,
     },
-    /// An address is local (`fib … type local`).
     Local(AddressSide),
     Protocol(Protocol),
     InSet {
@@ -42,44 +41,40 @@ pub enum Statement {
         set: Name,
         negated: bool,
     },
-    /// `ct state new`.
     New,
-    /// `ct state established`.
     Established,
     /// In both directions.
     MorePackets(u64),
     Offload(&'static str),
-    /// The connection's destination was translated.
+    /// Destination NAT.
     Translated,
-    /// These bits of the packet mark are set.
+    /// In the packet mark.
     Marked(u32),
-    /// Matches one packet in so many, at random.
+    /// At random.
     OneIn(u32),
     Mark(u32),
-    /// The bits are set.
     Unmark(u32),
-    /// Adds the source to a set, or renews its timeout.
+    /// Adds the source, or renews its timeout.
     Remember {
         set: Name,
         /// In whole seconds.
         timeout: Duration,
     },
-    /// Without an element the next rule follows.
     Map {
         key: &'static [KeyField],
         map: &'static str,
     },
-    /// Without an element the next rule follows. An earlier statement must match the protocol.
+    /// Without an element the next rule follows. Needs an earlier protocol match.
     TranslateBy {
         /// The last field is random.
         key: Vec<KeyField>,
         map: &'static str,
     },
-    /// An earlier statement must match the protocol.
+    /// Needs an earlier protocol match.
     Translate(SocketAddr),
     Masquerade,
     Counter,
-    /// With ICMP port unreachable.
+    /// ICMP port unreachable.
     Reject,
     Verdict(NftVerdict),
 }

@@ -15,10 +15,9 @@ pub struct Set {
     pub key: Cow<'static, [KeyField]>,
     pub holds: ElementKind,
     pub ranges: bool,
-    /// Whether rules add elements, which expire.
+    /// Rules add elements, which expire.
     pub expires: bool,
-    /// With a size, the kernel allocates the memory at once, and is faster; without it, the hash table grows after
-    /// insertions.
+    /// A size makes the kernel allocate at once, which is faster; otherwise the hash table grows after insertions.
     pub size: Option<u32>,
 }
 
@@ -31,14 +30,14 @@ impl Set {
         Set { holds, ..Set::keys(comment, key) }
     }
 
-    /// Rules add its elements; the kernel accepts 65,535 (`nft_dynset_init` in `net/netfilter/nft_dynset.c`). With a
-    /// size it would allocate 2 MB per set at once, and search all of it every second for expired elements: 5,000 empty
-    /// sets took 0.9 of a core.
+    /// Rules add elements; the kernel accepts 65,535 (`nft_dynset_init` in `net/netfilter/nft_dynset.c`). With a size
+    /// it would allocate 2 MB per set at once, and search all of it every second for expired elements: 5,000 empty sets
+    /// took 0.9 of a core.
     pub fn remembering(comment: &'static str, key: &'static [KeyField]) -> Set {
         Set { expires: true, ..Set::keys(comment, key) }
     }
 
-    /// Ranges of the key's last field.
+    /// Of the last field.
     pub fn ranges(comment: &'static str, key: &'static [KeyField]) -> Set {
         Set { ranges: true, ..Set::keys(comment, key) }
     }

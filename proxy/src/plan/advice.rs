@@ -1,5 +1,5 @@
-//! Warnings about settings that work, and about which kube-proxy complains as well once it knows the Node
-//! (`checkBadConfig`, `checkBadIPConfig` and `getLocalDetectors` in cmd/kube-proxy/app).
+//! Warnings about working settings, as kube-proxy gives once it knows the Node (`checkBadConfig`, `checkBadIPConfig`
+//! and `getLocalDetectors` in cmd/kube-proxy/app).
 
 use ipnet::IpNet;
 
@@ -14,13 +14,13 @@ pub fn complaints(config: &Config, primary: Family, pod_cidrs: &[IpNet]) -> Vec<
     node_ports.into_iter().chain(undetected(config, primary)).collect()
 }
 
-/// `nodePortAddresses` has no range of a family that seems to be in use.
+/// `nodePortAddresses` has no range of a used family.
 fn unrestricted(config: &Config, ranges: &[IpNet], primary: Family, pod_cidrs: &[IpNet]) -> Option<String> {
     let cluster_ranges = match &config.detect_local {
         DetectLocal::ClusterCidr(ranges) => &ranges[..],
         _ => &[],
     };
-    // No Service is known yet, so only the configuration shows whether the cluster is dual-stack.
+    // Before any Service is known, only the configuration shows whether the cluster is dual-stack.
     let dual_stack = [cluster_ranges, &config.ipvs.exclude, pod_cidrs]
         .into_iter()
         .any(|ranges| Family::ALL.into_iter().all(|family| has(ranges, family)));

@@ -6,23 +6,23 @@ use crate::state::service::ServicePort;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChosenBackends {
-    /// For policy Cluster, and for short circuits under policy Local.
+    /// Policy Cluster, and short circuits under policy Local.
     pub cluster: Vec<SocketAddr>,
     pub local: Vec<SocketAddr>,
     /// Decides between drop and reject.
     pub any: bool,
-    /// Why topology hints do not narrow the choice although endpoints have hints.
+    /// Why topology hints have no effect, if endpoints have hints.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintsIgnored {
     EndpointWithoutHint,
-    /// The hints name zones, and this node has no zone.
+    /// Zone hints, and a node without zone.
     NodeWithoutZone,
-    /// The hints name zones, and none is this node's.
+    /// Zone hints, and none for this node's zone.
     NoEndpointForZone,
-    /// The hints name only nodes, and none is this node.
+    /// Node hints only, and none for this node.
     NoEndpointForNode,
 }
 
@@ -44,8 +44,7 @@ impl HintsIgnored {
     }
 }
 
-/// Each policy prefers ready endpoints, then endpoints that serve while they terminate (KEP-1669). Hints apply to
-/// policy Cluster only.
+/// Ready endpoints, else endpoints that serve while they terminate (KEP-1669). Hints apply to policy Cluster only.
 pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node: &NodeInfo) -> ChosenBackends {
     let usable = |e: &&Endpoint| e.ready || (e.serving && e.terminating);
     let mut chosen = ChosenBackends { any: endpoints.iter().any(|e| usable(&e)), ..ChosenBackends::default() };
@@ -61,8 +60,8 @@ pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node:
     chosen
 }
 
-/// For the health check of policy Local. Without terminating endpoints, so that the load balancer stops sending while
-/// they still answer. `endpoints` is sorted by address.
+/// For policy Local's health check. Without terminating endpoints: the load balancer must stop sending while they still
+/// answer. `endpoints` is sorted by address.
 pub fn ready_local(endpoints: &[Endpoint]) -> Vec<IpAddr> {
     let mut ready: Vec<IpAddr> = endpoints.iter().filter(|e| e.local && e.ready).map(|e| e.address.ip()).collect();
     ready.dedup();

@@ -1,5 +1,5 @@
-//! Which conntrack entries a change of service ports can have made stale. Unchanged service ports and added endpoints
-//! cost nothing; a walk of the kernel's conntrack table takes milliseconds even if it is empty.
+//! Finds the service ports whose conntrack entries may be stale. Unchanged service ports and added endpoints cost
+//! nothing; a walk of the kernel's conntrack table takes milliseconds even if it is empty.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ struct IndexedPort {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DueFlows {
-    /// All flows: the frontend was added or removed, or had no server.
+    /// The frontend was added or removed, or had no server.
     All,
     ToServers(BTreeSet<SocketAddr>),
 }
@@ -42,7 +42,7 @@ impl DueFlows {
 }
 
 impl ConntrackIndex {
-    /// Replaces a service port and its servers (`None`: deleted).
+    /// `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, now: Option<(&ServicePort, BTreeSet<SocketAddr>)>) {
         if !needs_conntrack_cleanup(name.protocol) {
             return;
@@ -54,7 +54,7 @@ impl ConntrackIndex {
         let (now, before) = (now.unwrap_or_default(), self.of_port.remove(name).unwrap_or_default());
         let lost: BTreeSet<SocketAddr> = before.servers.difference(&now.servers).copied().collect();
         for key in &before.frontends {
-            // The frontend's new owner may have been recorded before.
+            // The new owner may have been recorded before.
             if self.owner.get(key) == Some(name) {
                 self.owner.remove(key);
             }

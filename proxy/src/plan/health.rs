@@ -1,4 +1,4 @@
-//! The `healthCheckNodePort`s of one family, by Service. Updated one service port at a time, read as changes.
+//! `healthCheckNodePort`s of one family, by Service. Updated per service port, read as changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::model::{ObjectKey, Protocol, ServicePortName};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceCheck {
     pub port: u16,
-    /// Pods of this node with a ready endpoint, each counted once (upstream's `LocalReadyEndpoints` in
+    /// Local pods with a ready endpoint, each counted once (upstream's `LocalReadyEndpoints` in
     /// pkg/proxy/endpointschangetracker.go).
     pub local_endpoints: usize,
 }
@@ -21,7 +21,7 @@ pub struct HealthCheckTracker {
 }
 
 impl HealthCheckTracker {
-    /// Replaces a service port's plan (`None`: deleted).
+    /// `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         let check = plan.and_then(|plan| plan.health_check.as_ref());
         if self.ports.get(name) == check {
@@ -39,7 +39,7 @@ impl HealthCheckTracker {
         gone.iter().for_each(|name| self.record(name, None));
     }
 
-    /// The changes since the last call. `None`: the check is gone.
+    /// Since the last call. `None`: the check was removed.
     pub fn take_changed(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
         let changed = std::mem::take(&mut self.changed);
         changed

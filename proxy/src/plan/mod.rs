@@ -1,5 +1,5 @@
-//! What must happen to packets, whatever the mode: every rule of Kubernetes is decided here, once. The modes translate
-//! a [`ServicePortPlan`] and a [`NodePlan`] into kernel objects.
+//! The fate of packets, whatever the mode: every rule of Kubernetes is decided here, once. Modes translate a
+//! [`ServicePortPlan`] and a [`NodePlan`] into kernel objects.
 
 pub mod advice;
 pub mod backends;
@@ -30,21 +30,20 @@ pub enum BackendSet {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrontendVerdict {
-    /// Each backend with the same probability.
+    /// All with the same probability.
     Deliver(BackendSet),
     /// No node has an endpoint.
     Reject,
-    /// Only other nodes have endpoints, and the policy is Local.
+    /// Policy Local, and only other nodes have endpoints.
     Drop,
 }
 
-/// A hairpin connection (the client is the chosen backend) is always masqueraded, because its reply would not pass the
-/// node otherwise.
+/// Hairpins (the client is the chosen backend) are always masqueraded: otherwise the reply would not pass the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masquerade {
     Never,
     Always,
-    /// Every source but pods, if the node can detect them ([`NodePlan::pods`]).
+    /// All but pods, if the node can detect them ([`NodePlan::pods`]).
     NotPods,
 }
 
@@ -60,20 +59,19 @@ pub struct ClusterIpFrontend {
     pub action: FrontendAction,
 }
 
-/// The node port, external IPs and load-balancer IPs.
+/// Node port, external IPs, load-balancer IPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalFrontends {
     pub node_port: Option<u16>,
     pub external_ips: Vec<IpAddr>,
     pub load_balancer_ips: Vec<IpAddr>,
-    /// The external and load-balancer IPs that another machine has ([`other_machines`]), sorted. A mode that binds them
+    /// Sorted external and load-balancer IPs that another machine has ([`other_machines`]). A mode that binds them
     /// would cut the node off from that machine.
     pub of_other_machines: Vec<IpAddr>,
-    /// The sources that may use the load-balancer IPs; `None`: all.
+    /// Allowed sources of load-balancer IPs; `None`: all.
     pub allowed_sources: Option<AllowedSources>,
     pub action: FrontendAction,
-    /// Policy Local does not apply to pods (if the node can detect them) and to the node itself
-    /// (kubernetes/kubernetes#92465).
+    /// Policy Local does not apply to detected pods and to the node itself (kubernetes/kubernetes#92465).
     pub short_circuit: Option<ShortCircuit>,
 }
 
@@ -98,8 +96,8 @@ pub struct ShortCircuit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedSources {
     pub ranges: Vec<IpNet>,
-    /// The ranges contain the node itself. The node's connection to a local load-balancer IP has that IP as source, so
-    /// the IPs are allowed sources as well.
+    /// The ranges contain the node. Its connection to a local load-balancer IP has that IP as source, so the IPs are
+    /// allowed as well.
     pub load_balancer_ips: bool,
 }
 
@@ -107,7 +105,7 @@ pub struct AllowedSources {
 pub struct HealthCheck {
     /// The `healthCheckNodePort`.
     pub port: u16,
-    /// Addresses of ready endpoints on this node, sorted, without duplicates.
+    /// Ready local addresses, sorted, without duplicates.
     pub local_ready: Vec<IpAddr>,
 }
 
@@ -119,23 +117,22 @@ pub struct ServicePortPlan {
     pub cluster_backends: Vec<SocketAddr>,
     /// Sorted; may be empty if no verdict uses them.
     pub local_backends: Vec<SocketAddr>,
-    /// Backends on this node that may connect to themselves without being masqueraded by an action, for modes with one
-    /// rule for all hairpins. Sorted, without duplicates.
+    /// Local backends that may connect to themselves without an action's masquerade, for modes with one rule for all
+    /// hairpins. Sorted, without duplicates.
     pub hairpins: Vec<IpAddr>,
-    /// The servers at which existing flows may stay: serving endpoints for UDP, all endpoints for SCTP
-    /// ([`stale_flows`]), none for TCP. Sorted.
+    /// Where existing flows may stay, sorted: serving endpoints for UDP, all for SCTP ([`stale_flows`]), none for TCP.
     pub serving: Vec<SocketAddr>,
     pub affinity: Option<Duration>,
-    /// `None` if another Service has the cluster IP.
+    /// `None`: another Service has the cluster IP.
     pub internal: Option<ClusterIpFrontend>,
     pub external: Option<ExternalFrontends>,
     pub health_check: Option<HealthCheck>,
     pub no_local_endpoints: NoLocalEndpoints,
-    /// Why topology hints do not apply, if endpoints have hints.
+    /// Why topology hints have no effect, if endpoints have hints.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
-/// Traffic that policy Local drops because only other nodes have endpoints.
+/// Policy Local drops: only other nodes have endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NoLocalEndpoints {
     pub internal: bool,
@@ -159,12 +156,12 @@ impl ServicePortPlan {
 pub enum PodSource {
     Range(IpNet),
     Interface(String),
-    /// By the first letters of the input interface's name.
+    /// First letters of the input interface's name.
     InterfacePrefix(String),
 }
 
 impl PodSource {
-    /// Interface names have at most 15 characters (`IFNAMSIZ`).
+    /// At most 15 characters (`IFNAMSIZ`).
     pub fn fits(&self) -> bool {
         match self {
             PodSource::Range(_) => true,
@@ -177,7 +174,7 @@ impl PodSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortScope {
     EveryLocalAddress {
-        /// Whether the loopback range is included.
+        /// Includes the loopback range.
         loopback: bool,
     },
     Addresses(Vec<IpAddr>),
@@ -186,22 +183,21 @@ pub enum NodePortScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlan {
     pub family: Family,
-    /// The bit of the packet mark that requests masquerade.
+    /// Requests masquerade by the packet mark.
     pub masquerade_mark: u32,
-    /// `None`: the node cannot detect pods.
+    /// `None`: undetectable.
     pub pods: Option<PodSource>,
-    /// [`ClusterIpFrontend::action`]'s masquerade, which is the same for every service port.
+    /// [`ClusterIpFrontend::action`]'s, the same for every service port.
     pub internal_masquerade: Masquerade,
     pub node_ports: NodePortScope,
-    /// The loopback address on which this process relays TCP node ports, because rules cannot translate packets to it
-    /// without `route_localnet`. UDP and SCTP node ports refuse on the loopback range then.
+    /// Loopback address of the TCP node port relays: rules cannot translate packets to it without `route_localnet`. UDP
+    /// and SCTP node ports refuse on the loopback range then.
     pub node_port_relay: Option<IpAddr>,
     pub primary: Option<IpAddr>,
-    /// Whether to drop packets from other machines to the loopback range, as `route_localnet` requires (CVE-2020-8558).
+    /// Drops other machines' packets to the loopback range, as `route_localnet` requires (CVE-2020-8558).
     pub guard_loopback: bool,
-    /// Whether to drop forwarded packets in conntrack state INVALID (kubernetes/kubernetes#74839).
+    /// Drops forwarded packets in conntrack state INVALID (kubernetes/kubernetes#74839).
     pub drop_invalid: bool,
-    /// [`ServiceRanges::dropped`]: packets to an address in them that is no cluster IP are dropped. They do not
-    /// overlap.
+    /// [`ServiceRanges::dropped`], without overlaps: packets to their addresses that are no cluster IPs are dropped.
     pub service_ranges: Vec<IpNet>,
 }

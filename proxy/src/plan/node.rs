@@ -9,7 +9,7 @@ use crate::model::Family;
 use crate::state::NodeInfo;
 
 pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> NodePlan {
-    // `route_localnet` exists only for IPv4.
+    // IPv4 only.
     let loopback = config.localhost_node_ports && family == Family::V4;
     NodePlan {
         family,
@@ -27,11 +27,11 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRanges {
-    /// The ranges in which packets to unused addresses are dropped, aggregated.
+    /// Aggregated ranges whose unused addresses drop packets.
     pub dropped: Vec<IpNet>,
-    /// Ranges of ServiceCIDRs that contain a range of pods or a node's address, with what they contain: the API accepts
-    /// any range. The cluster's pod range is cut out of `dropped`; a ServiceCIDR with a range or address of this node
-    /// is left out. A ServiceCIDR inside the pod range stays, because controllers give no pod an address of it.
+    /// Exceptions: ServiceCIDRs that contain a pod range or a node's address, with what they contain. The cluster's pod
+    /// range is cut out of `dropped`; a ServiceCIDR with a range or address of this node is left out. A ServiceCIDR
+    /// inside the pod range stays, because controllers give no pod an address of it.
     pub spared: Vec<(IpNet, IpNet)>,
 }
 
@@ -52,7 +52,7 @@ pub fn service_ranges(
     let of_node: Vec<IpNet> = of_node.chain(node.addresses.iter().copied().map(IpNet::from)).collect();
     let (mut dropped, mut spared) = (Vec::new(), Vec::new());
     for range in of_service_cidrs {
-        // The ranges of the other nodes are unknown then.
+        // Other nodes' ranges are unknown then.
         if let Some(within) = of_node.iter().find(|within| range.contains(*within)) {
             spared.push((range, *within));
             continue;
@@ -82,8 +82,8 @@ pub fn routes_loopback(config: &Config) -> bool {
     config.localhost_node_ports && config.mode == Mode::Iptables && names_loopback(&config.node_port_addresses)
 }
 
-/// The loopback address on which relays answer node ports (KEP-6032), in nftables mode, if a loopback range of
-/// `nodePortAddresses` contains it. A range of all addresses does not count (upstream's `ContainsExplicitLoopback` in
+/// Nftables mode's loopback address for node port relays (KEP-6032), if a loopback range of `nodePortAddresses`
+/// contains it. A range of all addresses does not count (upstream's `ContainsExplicitLoopback` in
 /// pkg/proxy/util/nodeport_addresses.go).
 pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
     let localhost = family.localhost();
@@ -91,7 +91,7 @@ pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
     (may && loopback_ranges(config, family).any(|range| range.contains(&localhost))).then_some(localhost)
 }
 
-/// The ranges of `nodePortAddresses` that lie in the loopback range.
+/// Ranges of `nodePortAddresses` in the loopback range.
 fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNet> {
     let ranges = match &config.node_port_addresses {
         NodePortAddresses::Ranges(ranges) | NodePortAddresses::PrimaryAndRanges(ranges) => &ranges[..],
@@ -100,7 +100,7 @@ fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNe
     ranges.iter().copied().filter(move |range| family.loopback_range().contains(range))
 }
 
-/// The loopback ranges of `nodePortAddresses` that do not contain the address of the relays.
+/// Loopback ranges of `nodePortAddresses` without the relays' address.
 pub fn ranges_without_relay(config: &Config) -> Vec<IpNet> {
     let of = |family: Family| loopback_ranges(config, family).filter(move |range| !range.contains(&family.localhost()));
     Family::ALL.into_iter().flat_map(of).collect()
@@ -113,12 +113,12 @@ fn names_loopback(addresses: &NodePortAddresses) -> bool {
         NodePortAddresses::All => true,
         NodePortAddresses::Primary => false,
         NodePortAddresses::PrimaryAndRanges(ranges) => ranges.iter().any(one),
-        // Without an IPv4 range, node ports are accepted on all IPv4 addresses.
+        // Without an IPv4 range, all IPv4 addresses accept node ports.
         NodePortAddresses::Ranges(ranges) => !ranges.iter().any(|r| r.addr().is_ipv4()) || ranges.iter().any(one),
     }
 }
 
-/// The configured address, else the address of the Node object, else the address that the kernel reports.
+/// Configured, else from the Node object, else from the kernel.
 pub fn primary_address(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Option<IpAddr> {
     let of_family = |ips: &[IpAddr]| ips.iter().copied().find(|ip| Family::of(ip) == family);
     let bound = config.bind_address.filter(|address| Family::of(address) == family);
@@ -136,7 +136,7 @@ fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {
     }
 }
 
-/// Whether node ports need a list of addresses, instead of the kernel's check for local addresses.
+/// Node ports need a list of addresses, instead of the kernel's check for local ones.
 pub fn names_node_port_addresses(config: &Config, family: Family) -> bool {
     let scope = node_ports(config, family, &NodeInfo::default(), &NodeAddresses::default(), false);
     matches!(scope, NodePortScope::Addresses(_))
@@ -161,7 +161,7 @@ fn node_ports(
             both
         }
         NodePortAddresses::Ranges(ranges) => {
-            // As upstream: without a range of this family, on all its addresses.
+            // As upstream: all addresses of a family without ranges.
             let mut of_family = ranges.iter().filter(|r| Family::of_net(r) == family);
             if !ranges.iter().any(|r| Family::of_net(r) == family) || of_family.any(|r| r.prefix_len() == 0) {
                 return NodePortScope::EveryLocalAddress { loopback };

@@ -1,5 +1,5 @@
-//! Addresses of other machines that Services publish, such as nodes' addresses by k3s' ServiceLB. IPVS mode binds
-//! frontend addresses, and would cut the node off from the other machine (kubernetes#127410, #104679, #93175).
+//! Other machines' addresses that Services publish, such as node addresses by k3s' ServiceLB. IPVS mode binds frontend
+//! addresses, and would cut the node off from the other machine (kubernetes#127410, #104679, #93175).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use crate::config::{Config, Mode, NodeAddresses};
 use crate::model::{Family, ObjectKey, ServicePortName};
 use crate::state::State;
 
-/// The addresses of other Node objects as far as the source knows them, of the API servers, and the next hops of
-/// routes. Empty unless the mode binds addresses.
+/// Addresses of other known Node objects and of API servers, and routes' next hops. Empty unless the mode binds
+/// addresses.
 pub fn other_machines(config: &Config, state: &State, addresses: &NodeAddresses) -> BTreeSet<IpAddr> {
     if config.mode != Mode::Ipvs {
         return BTreeSet::new();
@@ -25,7 +25,7 @@ pub fn other_machines(config: &Config, state: &State, addresses: &NodeAddresses)
 pub struct PublishedAddresses(BTreeMap<ServicePortName, Vec<IpAddr>>);
 
 impl PublishedAddresses {
-    /// Replaces a service port's plan (`None`: deleted).
+    /// `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         let external = plan.and_then(|plan| plan.external.as_ref());
         match external.map(|external| &external.of_other_machines).filter(|addresses| !addresses.is_empty()) {

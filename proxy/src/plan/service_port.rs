@@ -54,8 +54,8 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
     }
 }
 
-/// Packets of other nodes' pods pass this node with their own address only in a short circuit. An endpoint without
-/// `nodeName` may be a pod of this node: controllers other than Kubernetes' own omit it.
+/// Other nodes' pods pass this node with their own address only in a short circuit. An endpoint without `nodeName` may
+/// be local: controllers other than Kubernetes' own omit it.
 fn hairpins(backends: &ChosenBackends, endpoints: &[Endpoint], short_circuits: bool) -> Vec<IpAddr> {
     // Sorted; a Service may have thousands.
     let is_among = |all: &[SocketAddr], address: &SocketAddr| all.binary_search(address).is_ok();
@@ -94,13 +94,13 @@ fn plan_external(
     verdict: FrontendVerdict,
     context: PlanContext<'_>,
 ) -> ExternalFrontends {
-    // Under policy Cluster the reply of a backend on another node must return through this node.
+    // Under policy Cluster another node's backend must reply through this node.
     let local = port.external_policy == TrafficPolicy::Local;
     let masquerade = if local { Masquerade::Never } else { Masquerade::Always };
     let to_cluster = |masquerade| FrontendAction { verdict: FrontendVerdict::Deliver(BackendSet::Cluster), masquerade };
     let short_circuit = (local && backends.any).then(|| ShortCircuit {
         pods: to_cluster(Masquerade::Never),
-        // The source of the node's own connection may be the frontend address itself, to which no pod could reply.
+        // The node's own connection may have the frontend address as source, to which no pod could reply.
         node: to_cluster(Masquerade::Always),
     });
     let restricted = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();

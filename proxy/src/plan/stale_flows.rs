@@ -1,8 +1,8 @@
-//! Which conntrack entries of UDP and SCTP are stale. Only the first packet of a flow meets the rules, so a UDP client
-//! that keeps its port would send to a removed endpoint forever, or to none if its flow is older than the service. TCP
-//! connections end by themselves.
+//! Stale conntrack entries of UDP and SCTP. Only a flow's first packet meets the rules. So a UDP client that keeps its
+//! port would send to a removed endpoint forever, or to none if its flow is older than the service. TCP connections end
+//! by themselves.
 //!
-//! As upstream since Kubernetes 1.32, a UDP flow must go to a *serving* endpoint, whatever the policy, topology or
+//! As upstream since Kubernetes 1.32, a UDP flow must go to a *serving* endpoint, whatever policy, topology or
 //! readiness, so that UDP flows last as long as TCP connections would. An SCTP association lasts until its endpoint is
 //! in no slice (kubernetes#70020); upstream keeps it even then.
 
@@ -23,8 +23,8 @@ pub fn keeps_flows(protocol: Protocol, endpoint: &Endpoint) -> bool {
     protocol == Protocol::Sctp || endpoint.serving
 }
 
-/// The servers at which flows of a service port may stay: its endpoints, and the `relays`, ports of this node on which
-/// this process answers. `local` are the node's addresses.
+/// Where a service port's flows may stay: at its endpoints, and at the `relays`, this process's ports. `local` are the
+/// node's addresses.
 pub fn servers(protocol: Protocol, endpoints: &[Endpoint], relays: &[u16], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
     let serving = endpoints.iter().filter(|endpoint| keeps_flows(protocol, endpoint)).map(|endpoint| endpoint.address);
     let relayed = relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay)));
@@ -34,10 +34,10 @@ pub fn servers(protocol: Protocol, endpoints: &[Endpoint], relays: &[u16], local
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaleFlowFilter {
     serving: Frontends,
-    /// Frontends that were removed, or have no server any more.
+    /// Removed, or without servers.
     gone: BTreeSet<(Protocol, Frontend)>,
     node_addresses: BTreeSet<IpAddr>,
-    /// Frontends of which only flows to the listed servers can be stale.
+    /// Only flows to the listed servers can be stale.
     lost: Frontends,
 }
 
@@ -91,7 +91,7 @@ impl StaleFlowFilter {
         self.serving.is_empty() && self.gone.is_empty()
     }
 
-    /// Flows to other destinations are never stale.
+    /// False for flows to other destinations.
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let address = (flow.protocol, Frontend::Address(flow.destination));
         let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
@@ -99,7 +99,7 @@ impl StaleFlowFilter {
         let serving = self.serving.get(&address).or_else(|| self.serving.get(&node_port).filter(|_| on_node));
         match serving {
             Some(servers) => !servers.contains(&flow.server),
-            // An untranslated flow to a removed frontend reached another program.
+            // An untranslated flow reached another program.
             None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
         }
     }

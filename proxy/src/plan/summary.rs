@@ -1,4 +1,4 @@
-//! Counts of service ports with conditions that an operator should know.
+//! Counts service ports with conditions that an operator should know.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct PortCondition {
 }
 
 impl PlanSummary {
-    /// Replaces a service port's plan (`None`: deleted).
+    /// `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         if let Some(before) = self.standing.remove(name) {
             self.count(before, |count| *count -= 1);
@@ -44,7 +44,7 @@ impl PlanSummary {
         }
     }
 
-    /// Traffic dropped on this node under policy Local: internal, external.
+    /// Policy Local's drops: internal, external.
     pub fn without_local_endpoints(&self) -> (usize, usize) {
         (self.internal, self.external)
     }

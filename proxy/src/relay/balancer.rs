@@ -1,5 +1,3 @@
-//! Chooses the backend of a new connection: round robin, or the client's last backend.
-
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -22,18 +20,18 @@ impl Balancer {
             self.clients.clear();
         }
         self.clients.retain(|backend| {
-            // Binary search: there may be a thousand times as many clients as backends.
+            // Binary search: clients may outnumber backends a thousandfold.
             [BackendSet::Cluster, BackendSet::Local].iter().any(|set| backends.set(*set).binary_search(backend).is_ok())
         });
         self.backends = backends;
     }
 
     pub fn serves(&self, backend: &SocketAddr) -> bool {
-        // Called for each association when backends change.
+        // Called per association when backends change.
         self.backends.serving.binary_search(backend).is_ok()
     }
 
-    /// In the order of attempts. Advances the round robin unless the client has a backend.
+    /// Order of attempts. Advances the round robin unless the client has a backend.
     pub fn candidates(&mut self, set: BackendSet, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
         let backends = self.backends.set(set);
         let known = self.backends.affinity.and_then(|timeout| self.clients.get(client, timeout, now));
@@ -42,7 +40,7 @@ impl Balancer {
             BackendSet::Cluster => 0,
             BackendSet::Local => 1,
         }];
-        // The first after the last one, even if that was removed.
+        // Follows the last one, even after its removal.
         let start = last.map_or(0, |last| backends.partition_point(|backend| *backend <= last));
         let by_turns = (0..backends.len()).map(|step| backends[(start + step) % backends.len()]);
         let candidates = match known {
@@ -64,7 +62,6 @@ impl Balancer {
         }
     }
 
-    /// The client's backend has refused it.
     pub fn refused(&mut self, client: IpAddr) {
         self.clients.forget(client);
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-/// Per service port. The client that was idle for longest is forgotten first.
+/// Per service port. The longest-idle client is forgotten first.
 pub const MOST_CLIENTS: usize = 65_536;
 
 #[derive(Debug)]
 pub struct AffinityClients {
-    /// Unbounded, because a bounded cache allocates its memory at once.
+    /// A bounded cache would allocate its memory at once.
     last: LruCache<IpAddr, (SocketAddr, Instant)>,
 }
 

@@ -51,7 +51,7 @@ impl RelayShared {
         })
     }
 
-    /// Warns of a shortage, at most once per [`COMPLAINT`].
+    /// Warns at most once per [`COMPLAINT`].
     pub fn complain(&self, what: &str) {
         let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
         if complained.is_none_or(|at| at.elapsed() >= COMPLAINT) {
@@ -81,7 +81,7 @@ struct OpenListener {
 
 impl Drop for OpenListener {
     fn drop(&mut self) {
-        // The task ends when its thread runs next, and would keep the port until then.
+        // The task would keep the port until its thread runs next.
         self.connections.iter().for_each(|listener| sockets::stop_listening(listener));
         self.task.abort();
         self.stats.listeners.dec();
@@ -89,12 +89,12 @@ impl Drop for OpenListener {
 }
 
 impl RelayEngine {
-    /// For listeners on every address of this family.
+    /// Listens on every address of this family.
     pub fn new(family: Family, shared: Arc<RelayShared>) -> RelayEngine {
         RelayEngine::on(family.unspecified(), shared)
     }
 
-    /// For listeners on this address, TCP only.
+    /// Listens on this address, TCP only.
     pub fn on(address: IpAddr, shared: Arc<RelayShared>) -> RelayEngine {
         RelayEngine { address, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
     }

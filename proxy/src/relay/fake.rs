@@ -1,5 +1,3 @@
-//! Listeners in memory, as strict as the kernel: one listener per port, and only for known service ports.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ListenError, Listener, RelayBackends, Relays};

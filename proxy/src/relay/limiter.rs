@@ -1,7 +1,7 @@
 //! Limits connections to the available file descriptors, fairly between services. While slots are free, a service may
-//! take any number. Then a service takes slots from the service that has most, as long as that has more than itself:
-//! first those of half-closed connections, then those that were idle for longest. A service that has its fair share
-//! waits for a slot, or takes that of a connection that was idle for long.
+//! take any number. Then it takes slots from the service with the most, as long as that has more than itself: first of
+//! half-closed connections, then of the longest-idle ones. A service with its fair share waits, or takes a long-idle
+//! connection's slot.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use crate::model::ObjectKey;
 /// The longest idle time of a half-closed connection without a free slot, or of any connection if the new service has
 /// no slot.
 const HALF_CLOSED: Duration = Duration::from_secs(10);
-/// The longest idle time of a connection without a free slot.
+/// Without a free slot, the longest idle time.
 const OPEN: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The part of the evictable connections to evict at once, so that not every new connection has to search.
+/// Evicts this part at once: not every new connection has to search.
 const PART: usize = 8;
 
 /// When bytes last passed, and whether one direction has ended.
@@ -157,7 +157,7 @@ impl SlotTable {
         let largest = self.shares.iter().max_by_key(|(_, share)| share.len());
         let Some((largest, most)) = largest.map(|(name, share)| (name.clone(), share.len())) else { return };
         if most >= own + 2 {
-            // Half of the difference makes both services equal.
+            // Half the difference makes services equal.
             self.end(((most - own) / 2).div_ceil(PART), |service, _| *service == largest);
         } else {
             let too_long = |activity: &Activity| {

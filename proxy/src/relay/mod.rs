@@ -1,8 +1,8 @@
-//! Relays connections and datagrams to backends: the data path of userspace mode, and of node ports on loopback
-//! addresses in nftables mode.
+//! Relays connections and datagrams to backends: for userspace mode, and for node ports on loopback addresses in
+//! nftables mode.
 //!
-//! [`balancer`] chooses backends (pure), [`tcp`] and [`udp`] relay, [`pipes`] moves bytes inside the kernel,
-//! [`sockets`] has the system calls, [`limiter`] limits connections, [`engine`] runs all of it.
+//! [`balancer`] chooses backends (pure), [`tcp`] and [`udp`] relay, [`pipes`] moves bytes in the kernel, [`sockets`]
+//! has the system calls, [`limiter`] limits connections, [`engine`] runs all.
 
 pub mod balancer;
 pub mod clients;
@@ -26,7 +26,7 @@ use crate::plan::{BackendSet, ServicePortPlan};
 pub use engine::RelayEngine;
 pub use fake::FakeRelays;
 
-/// Identifies a listening port: one backend set of one service port.
+/// Identifies a listening port: a service port's backend set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Listener {
     pub name: ServicePortName,
@@ -38,7 +38,6 @@ pub struct RelayBackends {
     pub cluster: Arc<[SocketAddr]>,
     pub local: Arc<[SocketAddr]>,
     pub serving: Arc<[SocketAddr]>,
-    /// The session affinity timeout.
     pub affinity: Option<Duration>,
 }
 
@@ -71,12 +70,11 @@ pub enum ListenError {
 }
 
 pub trait Relays {
-    /// Open connections continue; UDP associations end if their backend does not serve any more.
+    /// Connections continue; UDP associations end if their backend stops serving.
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>);
 
-    /// On every local address or on the address of these listeners.
     fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError>;
 
-    /// The port is free when this returns. TCP connections continue.
+    /// Frees the port synchronously. TCP connections continue.
     fn close(&mut self, listener: &Listener);
 }

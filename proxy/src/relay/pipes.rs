@@ -1,6 +1,5 @@
-//! Moves small amounts of bytes by read(2) and write(2), large ones inside the kernel by splice(2) and a pipe. A
-//! message that fits the buffer takes two calls; splicing it would take three, the last to learn that no more bytes
-//! follow.
+//! Moves few bytes by read(2) and write(2), many in the kernel by splice(2) and a pipe. A message that fits the buffer
+//! takes two calls; splicing takes a third, to learn that no more bytes follow.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
@@ -12,9 +11,9 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// The capacity of a pipe (16 pages), and the most that is taken from a socket at a time.
+/// A pipe's capacity (16 pages), and the most per read.
 const PIPE: usize = 65_536;
-/// Fewer bytes are copied; after a full buffer the next bytes are spliced.
+/// Copies fewer bytes; splices after a full buffer.
 const MANY: usize = 16_384;
 const SPARE: usize = 64;
 
@@ -24,7 +23,7 @@ struct Pipe {
     writer: PipeWriter,
 }
 
-/// A connection has a pipe only while bytes are in transit.
+/// Only connections with bytes in transit have one.
 #[derive(Debug, Default)]
 pub struct Pipes {
     spare: Mutex<Vec<Pipe>>,
@@ -52,12 +51,11 @@ fn flags() -> SpliceFFlags {
 }
 
 thread_local! {
-    /// Holds bytes between a read and the write that follows without waiting.
+    /// Used between a read and its immediate write.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MANY]);
 }
 
-/// Moves all bytes to the end of the stream, and then ends that direction of `to`. Calls `moved` with the number of
-/// bytes that were written.
+/// Moves all bytes, and then ends that direction of `to`. Calls `moved` with each number of written bytes.
 pub async fn flow(from: &TcpStream, to: &TcpStream, pipes: &Pipes, moved: impl Fn(u64)) -> io::Result<()> {
     let mut many = false;
     loop {
@@ -92,7 +90,7 @@ fn as_count(bytes: usize) -> u64 {
 enum CopyResult {
     Nothing,
     End,
-    /// With the bytes that were not written yet.
+    /// Not yet written.
     Bytes {
         read: usize,
         rest: Vec<u8>,
@@ -102,8 +100,8 @@ enum CopyResult {
 fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<CopyResult> {
     BUFFER.with_borrow_mut(|buffer| {
         let mut result = Err(ErrorKind::WouldBlock.into());
-        // The returned result is only for the runtime: a read that did not fill the buffer has emptied the socket
-        // (epoll(7), on edge-triggered events).
+        // This result is only for the runtime: a read that did not fill the buffer has emptied the socket (epoll(7),
+        // edge-triggered).
         let _ = from.try_io(Interest::READABLE, || {
             result = recv(from.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
             match &result {
@@ -167,7 +165,7 @@ async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64
 fn end(to: &TcpStream) -> io::Result<()> {
     use nix::sys::socket::{Shutdown, shutdown};
     match shutdown(to.as_raw_fd(), Shutdown::Write) {
-        // The other side has closed the connection.
+        // The peer has closed the connection.
         Ok(()) | Err(nix::errno::Errno::ENOTCONN) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -191,7 +189,7 @@ mod tests {
         (near.unwrap(), far.unwrap().0)
     }
 
-    /// Whether the runtime considers the connection readable, without waiting.
+    /// As the runtime sees it, without waiting.
     async fn is_readable(stream: &TcpStream) -> bool {
         let mut readable = pin!(stream.readable());
         poll_fn(|context| Poll::Ready(readable.as_mut().poll(context).is_ready())).await
@@ -210,7 +208,7 @@ mod tests {
             backend.read_exact(&mut heard).await.unwrap();
             assert_eq!(heard, [round; 64]);
         }
-        // The end of the stream arrives with the last bytes, and must not be lost.
+        // The stream's end arrives with the last bytes.
         client.write_all(&[1; 64]).await.unwrap();
         client.shutdown().await.unwrap();
         let mut heard = Vec::new();

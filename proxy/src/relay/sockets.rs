@@ -1,5 +1,5 @@
-//! A UDP reply must have the address to which rules translated the datagram, or conntrack does not match it: a socket
-//! on every address would use the source address of the route back. So sockets learn the destination of each datagram.
+//! A UDP reply's source must be the address to which rules translated the datagram, or conntrack does not match it. A
+//! socket on every address would use the return route's source, so sockets learn each datagram's destination.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,10 +23,10 @@ fn any(family: Family, port: u16) -> SocketAddr {
     SocketAddr::new(family.unspecified(), port)
 }
 
-/// Accepted connections inherit the options of [`prepare`] (tcp(7), socket(7)), which saves two calls for each.
+/// Connections inherit the options of [`prepare`] (tcp(7), socket(7)), which saves two calls each.
 pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for the connections of the earlier process.
+    // Earlier connections must not delay a restart.
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
@@ -36,9 +36,9 @@ pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// At once, even while a task holds the socket, so that another socket can use the port.
+/// At once, even while a task holds the socket.
 pub fn stop_listening(listener: &TcpListener) {
-    // The kernel resets connections that were not accepted (`inet_shutdown` in net/ipv4/af_inet.c).
+    // The kernel resets waiting connections (`inet_shutdown` in net/ipv4/af_inet.c).
     let _ = shutdown(listener.as_raw_fd(), Shutdown::Read);
 }
 
@@ -66,7 +66,7 @@ pub fn connect_udp(backend: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-/// Bypasses the runtime, which does not know yet that a new socket is writable.
+/// The runtime does not know yet that a new socket is writable.
 pub fn send_to_backend(socket: &UdpSocket, payload: &[u8]) -> io::Result<usize> {
     Ok(send(socket.as_raw_fd(), payload, MsgFlags::MSG_DONTWAIT)?)
 }
@@ -75,7 +75,7 @@ pub fn send_to_backend(socket: &UdpSocket, payload: &[u8]) -> io::Result<usize> 
 pub struct ReceivedDatagram {
     pub length: usize,
     pub client: SocketAddr,
-    /// The address of this node to which the datagram was sent.
+    /// The datagram's destination on this node.
     pub local: IpAddr,
 }
 
@@ -120,13 +120,12 @@ pub fn send_from(socket: &UdpSocket, payload: &[u8], client: SocketAddr, local: 
     Ok(sent?)
 }
 
-/// Detects a peer that has vanished, as well.
+/// Also detects a vanished peer.
 pub fn prepare(socket: &impl AsFd) {
     let _ = setsockopt(socket, sockopt::TcpNoDelay, &true);
     let _ = setsockopt(socket, sockopt::KeepAlive, &true);
 }
 
-/// Makes the connection end with a reset when it is dropped.
 pub fn reset(stream: &TcpStream) {
     let _ = setsockopt(stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 });
 }

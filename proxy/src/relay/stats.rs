@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts up, and also down if it counts open objects.
+/// Also counts down, for open objects.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -28,22 +28,20 @@ pub struct RelayStats {
     pub not_opened: Counter,
     pub connections: Counter,
     pub connections_total: Counter,
-    /// Connections that no backend accepted.
+    /// No backend accepted.
     pub failed: Counter,
-    /// Refusals of backends after which another was tried.
+    /// By a backend; another was tried.
     pub refused: Counter,
-    /// Timeouts of backends after which another was tried.
+    /// Of a backend; another was tried.
     pub timed_out: Counter,
-    /// Connections that ended because they were idle for too long.
+    /// Ended as idle for too long.
     pub idle: Counter,
-    /// How often no connection could be accepted.
     pub full: Counter,
     pub associations: Counter,
     pub associations_total: Counter,
-    /// Connections and associations that ended early to make room.
+    /// Ended early to make room.
     pub evicted: Counter,
     /// Datagrams that could not be sent.
     pub dropped: Counter,
-    /// Relayed bytes: TCP, UDP.
     pub bytes: [Counter; 2],
 }

@@ -19,7 +19,7 @@ use super::stats::RelayStats;
 use crate::model::ObjectKey;
 use crate::plan::BackendSet;
 
-/// The timeout of one backend while others are left: enough to send a lost SYN again after a second.
+/// One backend's timeout while others are left: a lost SYN is sent again after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
 const WHOLE_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ impl ListenerContext {
     }
 }
 
-/// Without a free slot, further connections of a service wait in the kernel's queue.
+/// Without a free slot, a service's connections wait in the kernel's queue.
 pub async fn serve(listener: Arc<TcpListener>, context: ListenerContext) {
     loop {
         let (client, peer) = match listener.accept().await {
@@ -72,7 +72,7 @@ pub async fn serve(listener: Arc<TcpListener>, context: ListenerContext) {
     }
 }
 
-/// In contrast to a client that gave up before it was accepted.
+/// Not a client that gave up before it was accepted.
 fn is_shortage(error: &io::Error) -> bool {
     let shortage = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     error.raw_os_error().is_some_and(|number| shortage.contains(&Errno::from_raw(number)))
@@ -143,14 +143,13 @@ async fn idle(activity: &Activity, timeouts: &TcpTimeouts) {
         if Instant::now() >= end {
             return;
         }
-        // A direction may end in between, which shortens the timeout.
+        // An ended direction shortens the timeout.
         sleep_until(end.min(Instant::now() + timeouts.half_closed.max(PAUSE))).await;
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpTimeouts {
-    /// If both directions are open.
     pub idle: Duration,
     /// If one direction has ended.
     pub half_closed: Duration,
@@ -180,7 +179,7 @@ async fn relay(client: &TcpStream, backend: &TcpStream, context: &ListenerContex
         }
     };
     if let Err(error) = ended {
-        // The other side must see the failure: an ordinary end of stream would look like success.
+        // An ordinary end of stream would look like success.
         if is_shortage(&error) {
             warn!(%error, "a connection was reset");
         }

@@ -1,5 +1,5 @@
-//! UDP: an association relays the datagrams of one client port to one backend, and the replies back, until it is idle
-//! for too long or its backend does not serve any more.
+//! UDP: an association relays one client port's datagrams to one backend, and the replies back, until it is idle for
+//! too long or its backend stops serving.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -20,11 +20,10 @@ use super::stats::RelayStats;
 use super::tcp::ListenerContext;
 use crate::model::ObjectKey;
 
-/// As in conntrack (`nf_conntrack_proto_udp.c`): a flow with replies after this time is a stream, with a longer
-/// timeout.
+/// As in conntrack (`nf_conntrack_proto_udp.c`): later replies make the flow a stream, with a longer timeout.
 const CONVERSATION: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
-/// The part of the associations to evict at once, the oldest first.
+/// To evict at once, the oldest first.
 const EVICTED_PART: usize = 8;
 
 thread_local! {
@@ -33,13 +32,13 @@ thread_local! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpTimeouts {
-    /// Without a reply, or with a single exchange.
+    /// Without replies, or one exchange.
     pub single: Duration,
     /// With replies for longer.
     pub conversation: Duration,
 }
 
-/// The client's address and port, and the address of this node to which it sent.
+/// The client's address and port, and this node's address.
 type ClientKey = (SocketAddr, IpAddr);
 
 #[derive(Debug)]
@@ -167,7 +166,7 @@ impl UdpListener {
             known.flow.touch();
             match send_to_backend(&known.flow.socket, payload) {
                 Ok(_) => return self.context.stats.bytes[1].add(payload.len() as u64),
-                // The backend refused an earlier datagram, so the next backend gets this one.
+                // The backend refused an earlier datagram: the next backend gets this one.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     associations.remove(&key);
                     self.refused(received.client);
@@ -220,8 +219,8 @@ impl UdpListener {
         Some(Association { flow, task: task.abort_handle(), stats, open, of_port: Arc::clone(&self.open) })
     }
 
-    /// Ends associations of the service that has most, if it has more than this service, else of this service. Never
-    /// holds the locks of two listeners.
+    /// Ends associations of the service with the most, or of this service if none has clearly more. Never holds two
+    /// listeners' locks.
     fn make_room(&self) {
         let shared = &self.context.shared;
         shared.complain(
@@ -250,7 +249,7 @@ impl UdpListener {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Several at a time, so that not every new association has to search.
+    /// Not every new association has to search.
     fn end_oldest(&self, count: usize) {
         let mut all = self.associations();
         let mut by_age: Vec<(Instant, ClientKey)> = all
@@ -264,7 +263,7 @@ impl UdpListener {
         }
     }
 
-    /// Unless another one has its key already.
+    /// Unless another flow has the key.
     fn end(&self, key: &ClientKey, flow: &Arc<UdpFlow>) {
         let mut associations = self.associations();
         if associations.get(key).is_some_and(|association| Arc::ptr_eq(&association.flow, flow)) {

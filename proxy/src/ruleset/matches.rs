@@ -22,7 +22,7 @@ impl<T> Not<T> {
     }
 }
 
-/// The address that `-m addrtype` checks.
+/// For `-m addrtype`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressTypeSide {
     Source,
@@ -36,7 +36,7 @@ pub enum SetDirection {
     Destination,
 }
 
-/// Bits of connection states, as in `include/uapi/linux/netfilter/xt_conntrack.h` (`XT_CONNTRACK_STATE_*`).
+/// `XT_CONNTRACK_STATE_*` (`include/uapi/linux/netfilter/xt_conntrack.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionStates(pub u16);
 
@@ -44,14 +44,13 @@ impl ConnectionStates {
     pub const INVALID: ConnectionStates = ConnectionStates(1);
     pub const NEW: ConnectionStates = ConnectionStates(1 << 3);
     pub const ESTABLISHED: ConnectionStates = ConnectionStates(1 << 1 | 1 << 2);
-    /// The destination was translated.
     pub const DNAT: ConnectionStates = ConnectionStates(1 << 7);
 
     pub const fn or(self, other: ConnectionStates) -> ConnectionStates {
         ConnectionStates(self.0 | other.0)
     }
 
-    /// In the order in which libxt_conntrack prints them.
+    /// In libxt_conntrack's order.
     const NAMES: [(u16, &'static str); 5] =
         [(1, "INVALID"), (1 << 3, "NEW"), (1 << 2, "RELATED"), (1 << 1, "ESTABLISHED"), (1 << 7, "DNAT")];
 }
@@ -77,7 +76,7 @@ pub enum Match {
     LocalAddress(Not<AddressTypeSide>),
     Set(Not<(Box<str>, &'static [SetDirection])>),
     Mark(Not<u32>),
-    /// `-m statistic --mode random`: matches one packet in so many.
+    /// `-m statistic --mode random`.
     OneIn(usize),
     /// `-m recent --rcheck --reap`.
     RecentCheck {
@@ -96,7 +95,7 @@ impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Match::Comment(text) => {
-                // iptables-save prints no quotes around text of only these characters.
+                // iptables-save does not quote these characters.
                 let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
                 let quote = if plain { "" } else { "\"" };
                 write!(f, "-m comment --comment {quote}{text}{quote}")
@@ -143,7 +142,7 @@ fn recent_mask(family: Family) -> &'static str {
     }
 }
 
-/// 1/n as the kernel stores it: a fraction of 2³¹ (`struct xt_statistic_info`).
+/// 1/n as a fraction of 2³¹ (`struct xt_statistic_info`).
 #[allow(clippy::cast_precision_loss, reason = "endpoint counts are far below 2^52")]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 2^31")]
 fn kept_probability(n: usize) -> u32 {

@@ -1,4 +1,4 @@
-//! iptables rules, chains and tables as values, and changes of them; no I/O.
+//! iptables rules, chains and tables as values, and their changes; no I/O.
 
 mod matches;
 mod report;
@@ -23,8 +23,7 @@ pub type Tables = BTreeMap<Table, Chains>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// First in a transaction: a frontend that loses its last backend must be rejected before it is no longer
-    /// translated.
+    /// First: a frontend that loses its last backend must be rejected before its translation ends.
     Filter,
     Mangle,
     Nat,

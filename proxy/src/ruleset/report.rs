@@ -1,6 +1,5 @@
 use super::{Rule, Table, Transaction};
 
-/// The proxy's rules by table; mangle has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RuleCounts {
     pub filter: usize,
@@ -31,13 +30,12 @@ pub struct SyncReport {
     pub full: bool,
     pub rules: usize,
     pub removed_chains: usize,
-    /// Jumps that were inserted into built-in chains or removed.
+    /// Inserted or removed, of built-in chains.
     pub jumps: usize,
-    /// Other objects: elements, set members, virtual servers, destinations, addresses.
+    /// Elements, set members, virtual servers, destinations, addresses.
     pub changes: usize,
-    /// Rules sent, without those that only emptied a chain.
+    /// Rules, without those that only emptied a chain.
     pub sent: RuleCounts,
-    /// Rules in the kernel.
     pub total: RuleCounts,
 }
 
@@ -64,7 +62,6 @@ impl SyncReport {
         self.sent.nat += other.sent.nat;
     }
 
-    /// Whether nothing was sent.
     pub fn is_empty(&self) -> bool {
         self.rules == 0 && self.removed_chains == 0 && self.jumps == 0 && self.changes == 0
     }

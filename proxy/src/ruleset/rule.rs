@@ -1,5 +1,5 @@
-//! `Display` is exactly the text of `iptables-save` (1.8, both variants), so that rules can be compared with a dump,
-//! and a golden file reads like one.
+//! `Display` is exactly `iptables-save`'s text (1.8, both variants): rules compare with dumps, and golden files read
+//! like one.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,13 +10,13 @@ use super::matches::{AddressTypeSide, ConnectionStates, Match, Not, SetDirection
 use super::target::RuleTarget;
 use crate::model::{Family, Protocol};
 
-/// `XT_MAX_COMMENT_LEN` in `include/uapi/linux/netfilter/xt_comment.h`, less the final zero.
+/// `XT_MAX_COMMENT_LEN` (`include/uapi/linux/netfilter/xt_comment.h`) less the final zero.
 const COMMENT_MAX: usize = 255;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum InputInterface {
     Name(Box<str>),
-    /// Any interface whose name starts with this.
+    /// First letters of an interface's name.
     Prefix(Box<str>),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for InputInterface {
     }
 }
 
-/// Matches are in the order of their addition.
+/// Matches in order of addition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     pub source: Option<Not<IpNet>>,
@@ -49,8 +49,8 @@ impl Rule {
         Rule::new().comment(text)
     }
 
-    /// `text` is validated; nevertheless characters that could end the quoted text or the line are replaced, so that no
-    /// text can become a rule.
+    /// `text` is validated; still, characters that could end the quoted text or line are replaced: no text can become a
+    /// rule.
     pub fn comment(self, text: impl AsRef<str>) -> Rule {
         let safe =
             |c: char| if (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\' | '\'') { c } else { '?' };
@@ -77,7 +77,7 @@ impl Rule {
         self
     }
 
-    /// Or (`negated`) outside.
+    /// `negated`: outside.
     pub fn destination_loopback(mut self, family: Family, negated: bool) -> Rule {
         self.destination = Some(Not { negated, value: family.loopback_range() });
         self
@@ -125,7 +125,7 @@ impl Rule {
         self.and(Match::LocalAddress(Not::is_not(AddressTypeSide::Source)))
     }
 
-    /// Matches if these addresses and ports of the packet are a member of the set.
+    /// The packet's addresses and ports are a member of the set.
     pub fn in_set(self, set: &str, directions: &'static [SetDirection], negated: bool) -> Rule {
         self.and(Match::Set(Not { negated, value: (set.into(), directions) }))
     }

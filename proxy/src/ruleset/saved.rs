@@ -6,7 +6,6 @@ use super::Table;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SavedTable {
-    /// Built-in chains included.
     pub chains: HashMap<String, Vec<String>>,
 }
 
@@ -54,7 +53,7 @@ impl SavedTable {
 
 pub fn target_of(rule: &str) -> Option<&str> {
     let rest = rule.split_once("-j ").or_else(|| rule.split_once("-g "))?.1;
-    // A comment may contain `-j `, so the last one counts.
+    // The last one: a comment may contain `-j `.
     let rest = rest.rsplit_once(" -j ").map_or(rest, |(_, last)| last);
     rest.split(' ').next()
 }

@@ -5,7 +5,7 @@ use crate::model::Family;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum RuleTarget {
-    /// The rule only counts packets and carries its comment.
+    /// Only counts and comments.
     #[default]
     None,
     Jump(Box<str>),
@@ -13,7 +13,7 @@ pub enum RuleTarget {
     Drop,
     Return,
     Reject(Family),
-    /// `MARK --set-xmark`: clears the bits of the mask, and flips those of the mark.
+    /// `MARK --set-xmark`: clears the mask's bits, and flips the mark's.
     Mark {
         mark: u32,
         mask: u32,

@@ -5,18 +5,17 @@ use std::fmt::{self, Write as _};
 
 use super::{Chains, Rule, Table};
 
-/// The kernel makes it as a whole or not at all.
+/// Applied as a whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableChange {
-    /// Missing chains are created.
     pub write: Chains,
-    /// Chains of `write` that were missing or empty when last read or written.
+    /// Of `write`, missing or empty when last read or written.
     pub absent: BTreeSet<String>,
     pub remove: Vec<String>,
-    /// At the beginning of a chain: the last rule comes first.
+    /// At a chain's beginning: the last rule comes first.
     pub insert: Vec<(String, Rule)>,
     pub append: Vec<(String, Rule)>,
-    /// Once each; the kernel fails if a rule does not exist.
+    /// One copy each; a missing rule is an error.
     pub delete: Vec<(String, Rule)>,
 }
 
@@ -45,7 +44,6 @@ impl Transaction {
         self.tables.entry(table).or_default()
     }
 
-    /// See [`TableChange::absent`].
     pub fn is_absent(&self, table: Table, chain: &str) -> bool {
         self.tables.get(&table).is_some_and(|change| change.absent.contains(chain))
     }
@@ -63,7 +61,7 @@ impl Transaction {
         }
     }
 
-    /// Each chain before the chains that jump to it.
+    /// Before the chains that jump to them.
     pub fn writes(&self) -> Vec<(Table, &str, &[Rule])> {
         let mut writes: Vec<(usize, Table, &str, &[Rule])> = Vec::new();
         for (table, change) in &self.tables {
@@ -76,8 +74,8 @@ impl Transaction {
     }
 
     /// Splits the change into transactions of about `rules` rules, for a kernel that accepts no larger ones. A chain is
-    /// written before the chains that jump to it, and removed last, so a packet meets a service as it was or as it will
-    /// be. A chain is never split.
+    /// written before the chains that jump to it, and removed last, so no packet meets a partly written service. Chains
+    /// are never split.
     pub fn parts(&self, rules: usize) -> Vec<Transaction> {
         let writes = self.writes();
         let mut parts = Vec::new();
@@ -122,7 +120,7 @@ impl Transaction {
         parts
     }
 
-    /// A declaration empties a chain, so a chain to remove is declared first: then no rule refers to it or to its
+    /// A declaration empties a chain. Chains to remove are declared first: then no rule refers to them or their
     /// targets.
     pub fn lines(&self) -> impl Iterator<Item = RestoreLine<'_>> {
         self.tables.iter().filter(|(_, change)| !change.is_empty()).flat_map(|(table, change)| {
@@ -147,14 +145,13 @@ impl Transaction {
         self.pieces(usize::MAX).collect()
     }
 
-    /// Pieces of whole lines with at least `least` bytes. Lazy: the text of a large cluster takes tens of megabytes.
+    /// Pieces of whole lines, at least `least` bytes each. Lazy: a large cluster's text takes tens of megabytes.
     pub fn pieces(&self, least: usize) -> impl Iterator<Item = String> {
         let mut lines = self.lines();
         std::iter::from_fn(move || {
             let mut piece = String::new();
             while piece.len() < least {
                 let Some(line) = lines.next() else { break };
-                // Writing to a String cannot fail.
                 let _ = writeln!(piece, "{line}");
             }
             Some(piece).filter(|piece| !piece.is_empty())

@@ -1,5 +1,3 @@
-//! Tables and chains in a batch.
-
 use nix::libc;
 
 use super::{Batch, Operation, flag};
@@ -20,24 +18,24 @@ const NFTA_CHAIN_USERDATA: u16 = 12;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
 
-/// A netfilter hook (`enum nf_inet_hooks` in `include/uapi/linux/netfilter.h`).
+/// `enum nf_inet_hooks` (`include/uapi/linux/netfilter.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum NfHook {
-    /// Before the routing decision.
+    /// Before routing.
     Prerouting = 0,
-    /// Packets to this machine.
+    /// To this machine.
     Input = 1,
-    /// Packets that this machine forwards.
+    /// Forwarded packets.
     Forward = 2,
-    /// Packets of this machine's own processes.
+    /// From this machine.
     Output = 3,
-    /// After the routing decision, before the packet leaves.
+    /// After routing.
     Postrouting = 4,
 }
 
 impl NfHook {
-    /// The hook with this number.
+    /// By its number.
     pub fn from_number(number: u32) -> Option<NfHook> {
         [NfHook::Prerouting, NfHook::Input, NfHook::Forward, NfHook::Output, NfHook::Postrouting]
             .into_iter()
@@ -45,22 +43,22 @@ impl NfHook {
     }
 }
 
-/// What happens at the end of a base chain.
+/// A base chain's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ChainPolicy {
-    /// Drops the packet.
+    /// Drops packets.
     Drop = 0,
-    /// The packet continues to the next hook.
+    /// To the next hook.
     Accept = 1,
 }
 
-/// The hook of a base chain.
+/// A base chain's hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChain<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// The hook that calls the chain.
+    /// Calls the chain.
     pub hook: NfHook,
     /// Lowest first.
     pub priority: i32,
@@ -76,7 +74,7 @@ impl Batch {
         })
     }
 
-    /// Like [`Batch::add_table`], with at most 256 bytes of user data.
+    /// At most 256 bytes of user data.
     pub fn add_table_with(&mut self, table: Table<'_>, data: &[u8]) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
             writer.name(NFTA_TABLE_NAME, "table", table.name);
@@ -84,7 +82,7 @@ impl Batch {
         })
     }
 
-    /// Deletes a table and its content.
+    /// Deletes its content, too.
     pub fn delete_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELTABLE, 0, table.family, |writer| {
             writer.name(NFTA_TABLE_NAME, "table", table.name);
@@ -96,12 +94,12 @@ impl Batch {
         self.chain(table, chain, |_| {})
     }
 
-    /// Like [`Batch::add_chain`], with at most 256 bytes of user data.
+    /// At most 256 bytes of user data.
     pub fn add_chain_with(&mut self, table: Table<'_>, chain: &str, data: &[u8]) -> Result<Operation, EncodeError> {
         self.chain(table, chain, |writer| writer.put(NFTA_CHAIN_USERDATA, data))
     }
 
-    /// Adds a base chain, or changes the policy of an existing one with the same hook and priority.
+    /// Changes the policy of an existing chain with the same hook and priority.
     pub fn add_base_chain(
         &mut self,
         table: Table<'_>,
@@ -133,7 +131,7 @@ impl Batch {
         })
     }
 
-    /// Deletes a chain and its rules. The kernel refuses (`EBUSY`) a referenced chain.
+    /// Deletes its rules, too. The kernel refuses (`EBUSY`) a referenced chain.
     pub fn delete_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELCHAIN, 0, table.family, |writer| {
             writer.name(NFTA_CHAIN_TABLE, "table", table.name);

@@ -1,5 +1,3 @@
-//! Elements of sets and maps in a batch.
-
 use nix::libc;
 
 use super::{Batch, Operation, flag};
@@ -24,39 +22,39 @@ pub(crate) const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 /// An element takes a few hundred bytes, and 65,531 fit into a list.
 const LIST_BYTES: usize = 60_000;
 
-/// The value of a map's element.
+/// A map's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementValue<'a> {
-    /// Bytes, as long as the map's data.
+    /// As long as the map's data.
     Data(&'a [u8]),
-    /// A verdict, in a verdict map.
+    /// In verdict maps.
     Verdict(NfVerdict<'a>),
 }
 
 /// An element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// The key. Each field of a concatenation is padded to four bytes.
+    /// A concatenation pads each field to four bytes.
     pub key: &'a [u8],
-    /// The last key of a range, in sets of concatenated ranges.
+    /// A range's last key, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The key is the first one after a plain range.
+    /// The first key after a plain range.
     pub interval_end: bool,
-    /// The value, in maps.
+    /// In maps.
     pub value: Option<ElementValue<'a>>,
-    /// Timeout in milliseconds, in sets with timeouts.
+    /// Milliseconds, in sets with timeouts.
     pub timeout: Option<u64>,
     /// At most 256 bytes.
     pub user_data: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// An element of a set, or a key to delete.
+    /// For sets and deletions.
     pub fn new(key: &'a [u8]) -> Element<'a> {
         Element { key, key_end: None, interval_end: false, value: None, timeout: None, user_data: &[] }
     }
 
-    /// An element of a map.
+    /// For maps.
     pub fn to(key: &'a [u8], value: ElementValue<'a>) -> Element<'a> {
         Element { value: Some(value), ..Element::new(key) }
     }
@@ -88,7 +86,7 @@ impl<'a> Element<'a> {
 }
 
 impl Batch {
-    /// Adds elements, unless they exist with the same value.
+    /// Unless they exist with the same value.
     pub fn add_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -98,7 +96,7 @@ impl Batch {
         self.elements(libc::NFT_MSG_NEWSETELEM, flag::CREATE, table, set, elements)
     }
 
-    /// Deletes elements, which must exist.
+    /// They must exist.
     pub fn delete_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -108,7 +106,7 @@ impl Batch {
         self.elements(libc::NFT_MSG_DELSETELEM, 0, table, set, elements)
     }
 
-    /// Deletes all elements of a set or map.
+    /// Deletes all elements.
     pub fn flush_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSETELEM, 0, table.family, |writer| {
             writer.name(NFTA_SET_ELEM_LIST_TABLE, "table", table.name);

@@ -1,4 +1,4 @@
-//! Flowtables: fast paths for established connections.
+//! Flowtables.
 
 use nix::libc;
 
@@ -16,12 +16,12 @@ const NFTA_FLOWTABLE_HOOK_NUM: u16 = 1;
 const NFTA_FLOWTABLE_HOOK_PRIORITY: u16 = 2;
 const NFTA_FLOWTABLE_HOOK_DEVS: u16 = 3;
 const NFTA_DEVICE_NAME: u16 = 1;
-/// The only hook of flowtables (`include/uapi/linux/netfilter.h`).
+/// The only hook (`include/uapi/linux/netfilter.h`).
 const NF_NETDEV_INGRESS: u32 = 0;
 
 impl Batch {
-    /// Adds a flowtable with at most 256 links, or adds the links that an existing one lacks; it must have the same
-    /// priority. The kernel refuses (`ENOENT`) unknown links, and removes links that disappear.
+    /// Extends an existing flowtable of the same priority by missing links. The kernel accepts 256 links, refuses
+    /// (`ENOENT`) unknown ones, and removes links that disappear.
     pub fn add_flowtable<'a>(
         &mut self,
         table: Table<'_>,

@@ -1,4 +1,4 @@
-//! Operations that the kernel applies all or none of.
+//! Operations that the kernel applies together or not.
 
 mod chains;
 mod elements;
@@ -18,18 +18,18 @@ pub use elements::{Element, ElementValue};
 pub use rules::RulePosition;
 pub use sets::{MapData, SetFlags, SetSpec};
 
-/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message type.
+/// `NFNL_SUBSYS_NFTABLES`, a message type's upper byte.
 pub(crate) const SUBSYSTEM: u16 = 10;
 const NFNL_MSG_BATCH_BEGIN: u16 = 16;
 const NFNL_MSG_BATCH_END: u16 = 17;
 const NFNL_BATCH_GENID: u16 = 1;
-/// Length of `struct nfgenmsg`, which follows `struct nlmsghdr`.
+/// `struct nfgenmsg`, after `struct nlmsghdr`.
 pub(crate) const NFGENMSG: usize = 4;
 const MESSAGE_HEADER: usize = HEADER_LENGTH + NFGENMSG;
-/// Offsets in `struct nlmsghdr`.
+/// In `struct nlmsghdr`.
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
-/// Messages that add one object, which the kernel echoes once.
+/// The kernel echoes them once.
 const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWTABLE,
     libc::NFT_MSG_NEWCHAIN,
@@ -41,7 +41,7 @@ const ADDITIONS: [libc::c_int; 5] = [
 pub(crate) const BEGIN_SEQUENCE: u32 = 1;
 const FIRST_SEQUENCE: u32 = 2;
 
-/// Flags of `include/uapi/linux/netlink.h`.
+/// `include/uapi/linux/netlink.h`.
 pub(crate) mod flag {
     use nix::libc;
 
@@ -55,7 +55,7 @@ pub(crate) mod flag {
     pub(crate) const DUMP_INTERRUPTED: u16 = libc::NLM_F_DUMP_INTR as u16;
 }
 
-/// The index of an operation in its batch.
+/// Index in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Operation(pub u32);
 
@@ -69,7 +69,7 @@ impl Operation {
     }
 }
 
-/// A state of a batch, for [`Batch::rollback`].
+/// For [`Batch::rollback`].
 #[derive(Debug, Clone, Copy)]
 pub struct BatchCheckpoint {
     bytes: usize,
@@ -79,7 +79,7 @@ pub struct BatchCheckpoint {
 }
 
 impl BatchCheckpoint {
-    /// The operations before it.
+    /// Operations so far.
     pub fn operations(&self) -> u32 {
         self.operations
     }
@@ -103,7 +103,6 @@ impl BatchCheckpoint {
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     writer: AttributeWriter,
-    /// Offset of the last message.
     last: usize,
     operations: u32,
     messages: usize,
@@ -117,58 +116,58 @@ impl Batch {
         Batch::default()
     }
 
-    /// Empties the batch and keeps its allocation.
+    /// Keeps the allocation.
     pub fn clear(&mut self) {
         self.writer.clear();
         (self.last, self.operations, self.messages) = (0, 0, 0);
         (self.generation, self.echo) = (None, false);
     }
 
-    /// Makes the commit conditional on the generation of the tables in this network namespace
+    /// Makes the commit conditional on the generation of this network namespace
     /// ([`NfSocket::generation`](crate::NfSocket::generation)): after another change it fails with
-    /// [`CommitError::Restart`](crate::CommitError::Restart). `None` commits unconditionally.
+    /// [`CommitError::Restart`](crate::CommitError::Restart).
     pub fn set_generation(&mut self, generation: Option<u32>) {
         self.generation = generation;
     }
 
-    /// Asks the kernel to report the handles of later additions ([`Committed::handles`](crate::Committed::handles)).
+    /// Requests handles of later additions ([`Committed::handles`](crate::Committed::handles)).
     pub fn set_echo(&mut self, echo: bool) {
         self.echo = echo;
     }
 
-    /// The number of operations.
+    /// Number of operations.
     pub fn operations(&self) -> u32 {
         self.operations
     }
 
-    /// The number of netlink messages; an operation may need several.
+    /// Number of netlink messages, several per large operation.
     pub fn messages(&self) -> usize {
         self.messages
     }
 
-    /// Whether there is nothing to commit.
+    /// Nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.operations == 0
     }
 
-    /// The number of bytes to send; compare with [`NfSocket::largest_batch`](crate::NfSocket::largest_batch).
+    /// In bytes; at most [`NfSocket::largest_batch`](crate::NfSocket::largest_batch).
     pub fn len(&self) -> usize {
         let generation = if self.generation.is_some() { 8 } else { 0 };
         self.writer.bytes.len() + 2 * MESSAGE_HEADER + generation
     }
 
-    /// Bytes that fit without another allocation.
+    /// In bytes.
     pub fn capacity(&self) -> usize {
         self.writer.bytes.capacity()
     }
 
-    /// The current state, for [`Batch::rollback`].
+    /// For [`Batch::rollback`].
     pub fn checkpoint(&self) -> BatchCheckpoint {
         let Batch { last, operations, messages, .. } = *self;
         BatchCheckpoint { bytes: self.writer.bytes.len(), last, operations, messages }
     }
 
-    /// Removes the operations that were added since.
+    /// Removes later operations.
     pub fn rollback(&mut self, to: BatchCheckpoint) {
         self.writer.bytes.truncate(to.bytes);
         (self.last, self.operations, self.messages) = (to.last, to.operations, to.messages);
@@ -186,7 +185,6 @@ impl Batch {
         })
     }
 
-    /// An error leaves the batch unchanged.
     fn operation_of(&mut self, messages: impl FnOnce(&mut Batch)) -> Result<Operation, EncodeError> {
         if self.operations >= u32::MAX - FIRST_SEQUENCE {
             return Err(EncodeError::TooManyOperations);
@@ -210,7 +208,7 @@ impl Batch {
         self.last = self.writer.bytes.len();
         self.messages += 1;
         let echo = if self.echo { flag::ECHO } else { 0 };
-        // Message types of nf_tables are below 256.
+        // nf_tables' types are below 256.
         let kind = SUBSYSTEM << 8 | u16::try_from(kind).unwrap_or_default();
         let sequence = Operation(self.operations).sequence();
         let bytes = &mut self.writer.bytes;
@@ -219,9 +217,9 @@ impl Batch {
         patch_length(&mut self.writer.bytes, self.last);
     }
 
-    /// The kernel must acknowledge the last operation, since kernels before 6.10 do not acknowledge the end of a batch.
-    /// It must acknowledge the first one to distinguish its error from one of the whole batch. It echoes a first
-    /// addition together with the new generation.
+    /// Requests an acknowledgement of the last operation, since kernels before 6.10 do not acknowledge a batch's end,
+    /// and of the first, to distinguish its error from the batch's. The kernel echoes a first addition with the new
+    /// generation.
     pub(crate) fn parts(&self) -> BatchParts<'_> {
         let body = &self.writer.bytes[..];
         let mut begin = header(NFNL_MSG_BATCH_BEGIN, flag::REQUEST, BEGIN_SEQUENCE, 0, SUBSYSTEM).to_vec();
@@ -233,7 +231,6 @@ impl Batch {
         }
         let end = header(NFNL_MSG_BATCH_END, flag::REQUEST, Operation(self.operations).sequence(), 0, SUBSYSTEM);
         let (first, rest) = body.split_first_chunk().map_or(([0; HEADER_LENGTH], body), |(first, rest)| (*first, rest));
-        // The kernel echoes deletions and elements one by one.
         let adds = ADDITIONS.iter().any(|kind| *kind == libc::c_int::from(first[KIND]));
         let first = with_flags(first, if adds { flag::ACK | flag::ECHO } else { flag::ACK });
         let middle = self.last.saturating_sub(HEADER_LENGTH);

@@ -1,5 +1,3 @@
-//! Rules in a batch.
-
 use nix::libc;
 
 use super::{Batch, Operation, flag};
@@ -20,21 +18,21 @@ const NFTA_RULE_COMPAT_PROTO: u16 = 1;
 const NFTA_RULE_COMPAT_FLAGS: u16 = 2;
 const NFT_RULE_COMPAT_F_INV: u32 = 1 << 1;
 
-/// A position in a chain. The kernel searches the chain for a handle.
+/// Positions by handle cost a search of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RulePosition {
-    /// Before all other rules.
+    /// Before all others.
     First,
-    /// After all other rules.
+    /// After all others.
     Last,
-    /// Before the rule with this handle.
+    /// Before this handle.
     Before(u64),
-    /// After the rule with this handle.
+    /// After this handle.
     After(u64),
 }
 
 impl Batch {
-    /// Appends a rule to a chain.
+    /// Appends a rule.
     pub fn add_rule(&mut self, table: Table<'_>, chain: &str, rule: &Rule) -> Result<Operation, EncodeError> {
         self.insert_rule(table, chain, RulePosition::Last, rule)
     }
@@ -62,7 +60,7 @@ impl Batch {
         })
     }
 
-    /// Replaces the rule with this handle, under a new handle.
+    /// Under a new handle.
     pub fn replace_rule(
         &mut self,
         table: Table<'_>,
@@ -77,7 +75,7 @@ impl Batch {
         })
     }
 
-    /// Deletes the rule with this handle.
+    /// By handle.
     pub fn delete_rule(&mut self, table: Table<'_>, chain: &str, handle: u64) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELRULE, 0, table.family, |writer| {
             place(writer, table, chain);
@@ -85,7 +83,7 @@ impl Batch {
         })
     }
 
-    /// Deletes all rules of a chain.
+    /// Deletes all rules.
     pub fn flush_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELRULE, 0, table.family, |writer| place(writer, table, chain))
     }

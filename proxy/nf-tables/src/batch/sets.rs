@@ -1,5 +1,3 @@
-//! Sets and maps in a batch.
-
 use std::ops::BitOr;
 
 use nix::libc;
@@ -27,7 +25,7 @@ const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_SET_FIELD_LEN: u16 = 1;
 const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
-/// `enum nft_set_flags`; combine them with `|`.
+/// `enum nft_set_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetFlags(pub u32);
 
@@ -36,13 +34,13 @@ impl SetFlags {
     pub const CONSTANT: SetFlags = SetFlags(0x2);
     /// Keys are ranges.
     pub const INTERVAL: SetFlags = SetFlags(0x4);
-    /// Elements have values. [`SetSpec::data`] sets it.
+    /// Implied by [`SetSpec::data`].
     pub const MAP: SetFlags = SetFlags(0x8);
-    /// Elements expire. [`SetSpec::timeout`] sets it.
+    /// Implied by [`SetSpec::timeout`].
     pub const TIMEOUT: SetFlags = SetFlags(0x10);
     /// Rules change the set.
     pub const DYNAMIC: SetFlags = SetFlags(0x20);
-    /// Keys are concatenations. [`SetSpec::fields`] sets it.
+    /// Implied by [`SetSpec::fields`].
     pub const CONCAT: SetFlags = SetFlags(0x80);
 }
 
@@ -54,45 +52,45 @@ impl BitOr for SetFlags {
     }
 }
 
-/// The values of a map's elements.
+/// A map's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapData {
     /// A value.
     Value {
-        /// The type for `nft`; the kernel ignores it.
+        /// For `nft` only.
         kind: u32,
-        /// The length in bytes.
+        /// In bytes.
         length: u32,
     },
     /// A verdict.
     Verdict,
 }
 
-/// The definition of a set or map.
+/// Of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetSpec<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Flags that do not follow from other fields.
+    /// Without implied flags.
     pub flags: SetFlags,
-    /// The type for `nft`: `ipv4_addr` is 7; a concatenation has six bits for each field.
+    /// For `nft`: `ipv4_addr` is 7; six bits per concatenated field.
     pub key_type: u32,
-    /// Bytes of the key; each field of a concatenation is padded to four bytes.
+    /// In bytes; a concatenation pads each field to four.
     pub key_length: u32,
-    /// Unpadded lengths of a concatenation's fields.
+    /// Unpadded lengths in a concatenation.
     pub fields: &'a [u32],
-    /// The values; `None` for a set.
+    /// `None` for sets.
     pub data: Option<MapData>,
-    /// Default timeout of the elements in milliseconds.
+    /// Default, in milliseconds.
     pub timeout: Option<u64>,
-    /// Most elements. Filling is then two to three times as fast.
+    /// Most elements. Makes filling two to three times as fast.
     pub size: Option<u32>,
-    /// At most 256 bytes, where `nft` stores the types.
+    /// At most 256 bytes; `nft` stores types there.
     pub user_data: &'a [u8],
 }
 
 impl Batch {
-    /// Adds a set or map, unless it exists.
+    /// Unless it exists.
     pub fn add_set(&mut self, table: Table<'_>, set: &SetSpec<'_>) -> Result<Operation, EncodeError> {
         // Unique in the batch.
         let id = self.operations + 1;
@@ -104,7 +102,7 @@ impl Batch {
         })
     }
 
-    /// Deletes a set or map. The kernel refuses (`EBUSY`) while a rule uses it.
+    /// The kernel refuses (`EBUSY`) while a rule uses it.
     pub fn delete_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSET, 0, table.family, |writer| {
             writer.name(NFTA_SET_TABLE, "table", table.name);

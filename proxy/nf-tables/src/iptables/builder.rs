@@ -1,5 +1,3 @@
-//! Matches and target of a rule.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::RuleHeader;
@@ -14,7 +12,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Writes a rule: matches, then a target. The rule keeps the first error ([`Rule::error`]).
+/// Matches, then a target. The rule keeps the first error ([`Rule::error`]).
 #[derive(Debug)]
 pub struct RuleBuilder<'r> {
     rule: &'r mut Rule,
@@ -23,7 +21,7 @@ pub struct RuleBuilder<'r> {
 }
 
 impl<'r> RuleBuilder<'r> {
-    /// Begins a rule, which must be empty.
+    /// `rule` must be empty.
     pub fn new(rule: &'r mut Rule, family: Family, header: &RuleHeader<'_>) -> RuleBuilder<'r> {
         if family == Family::Inet {
             let value = "inet".to_owned();
@@ -43,7 +41,7 @@ impl<'r> RuleBuilder<'r> {
         self
     }
 
-    /// Adds any xt match.
+    /// Any xt match.
     pub fn xt_match<const N: usize>(self, extension: &XtExtension<N>) -> RuleBuilder<'r> {
         self.rule.xt_match(extension);
         self
@@ -82,7 +80,7 @@ impl<'r> RuleBuilder<'r> {
         self.rule.fail(EncodeError::Value { what, value: format!("protocol {protocol}") });
     }
 
-    /// `-m mark --mark value/mask`, or (`negated`) `! --mark`.
+    /// `-m mark --mark value/mask`; `negated`: `! --mark`.
     pub fn mark(self, value: u32, mask: u32, negated: bool) -> RuleBuilder<'r> {
         self.rule.meta(MetaKey::MARK, Register::R1);
         if mask != u32::MAX {
@@ -93,7 +91,7 @@ impl<'r> RuleBuilder<'r> {
         self
     }
 
-    /// `-m conntrack --ctstate`, or (`negated`) `! --ctstate`.
+    /// `-m conntrack --ctstate`; `negated`: `! --ctstate`.
     pub fn conntrack_state(self, states: CtStates, negated: bool) -> RuleBuilder<'r> {
         self.xt_match(&xt::conntrack_state(states, negated))
     }
@@ -127,27 +125,27 @@ impl<'r> RuleBuilder<'r> {
         }
     }
 
-    /// `-m set --match-set`, or (`negated`) `! --match-set`, of the set with this number.
+    /// `-m set --match-set` by the set's number; `negated`: `! --match-set`.
     pub fn set(self, index: u16, directions: &[SetDirection], negated: bool) -> RuleBuilder<'r> {
         self.matches(xt::set(index, directions, negated))
     }
 
-    /// Adds any xt target.
+    /// Any xt target.
     pub fn xt_target<const N: usize>(self, target: &XtExtension<N>) {
         self.rule.counter().xt_target(target);
     }
 
-    /// A verdict, jump or goto.
+    /// Verdict, jump or goto.
     pub fn verdict(self, verdict: NfVerdict<'_>) {
         self.rule.counter().verdict(verdict);
     }
 
-    /// `-j` to a chain.
+    /// `-j CHAIN`.
     pub fn jump(self, chain: &str) {
         self.verdict(NfVerdict::Jump(chain));
     }
 
-    /// Ends the rule without a target.
+    /// Ends without a target.
     pub fn count(self) {
         self.rule.counter();
     }
@@ -182,7 +180,7 @@ impl<'r> RuleBuilder<'r> {
         }
     }
 
-    /// `-j REJECT` with the family's ICMP port unreachable.
+    /// `-j REJECT`, port unreachable.
     pub fn reject(self) {
         match self.family {
             Family::Ipv6 => self.xt_target(&xt::reject_v6()),

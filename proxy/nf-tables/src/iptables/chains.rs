@@ -1,5 +1,3 @@
-//! The built-in chains of iptables.
-
 use crate::batch::{BaseChain, ChainPolicy, NfHook};
 
 /// `xtables_ipv4` in `nft.c` of iptables.
@@ -13,7 +11,7 @@ const fn chain(
     (table, name, BaseChain { kind, hook, priority, policy: Some(ChainPolicy::Accept) })
 }
 
-/// The built-in chains: table, name, and definition.
+/// Table, name, definition.
 pub const BUILT_IN: [(&str, &str, BaseChain<'static>); 17] = [
     chain("raw", "PREROUTING", "filter", NfHook::Prerouting, -300),
     chain("raw", "OUTPUT", "filter", NfHook::Output, -300),
@@ -34,7 +32,7 @@ pub const BUILT_IN: [(&str, &str, BaseChain<'static>); 17] = [
     chain("nat", "POSTROUTING", "nat", NfHook::Postrouting, 100),
 ];
 
-/// The definition of a built-in chain.
+/// By table and name.
 pub fn built_in(table: &str, name: &str) -> Option<BaseChain<'static>> {
     BUILT_IN.iter().find(|(of, chain, _)| (*of, *chain) == (table, name)).map(|(_, _, chain)| *chain)
 }

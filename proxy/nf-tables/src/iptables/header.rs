@@ -1,4 +1,4 @@
-//! Matches on interfaces, protocol and addresses.
+//! Interfaces, protocol and addresses.
 
 use std::net::IpAddr;
 
@@ -12,33 +12,33 @@ const INTERFACE_MAX: usize = 15;
 /// `-i` or `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InterfaceMatch<'a> {
-    /// The whole name, or its begin.
+    /// Whole name or prefix.
     pub name: &'a str,
-    /// The name is a prefix (`cni+`).
+    /// `name` is a prefix (`cni+`).
     pub prefix: bool,
-    /// Matches any other interface.
+    /// Any other interface.
     pub negated: bool,
 }
 
 /// `-s` or `-d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// Any address of the network.
+    /// In the network.
     pub address: IpAddr,
-    /// Bits to compare; 0 matches every address.
+    /// In bits; 0 matches all.
     pub length: u8,
-    /// Matches any other address.
+    /// Any other address.
     pub negated: bool,
 }
 
 impl Prefix {
-    /// A single address.
+    /// One address.
     pub fn host(address: IpAddr) -> Prefix {
         Prefix { address, length: if address.is_ipv4() { 32 } else { 128 }, negated: false }
     }
 }
 
-/// The part of a rule before its matches.
+/// The part before the matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RuleHeader<'a> {
     /// `-i`.
@@ -65,7 +65,7 @@ impl RuleHeader<'_> {
         if let Some(protocol) = self.protocol {
             rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, CmpOp::Equal, &[protocol]);
         }
-        // Offsets in `struct iphdr` and `struct ipv6hdr`.
+        // In `struct iphdr` and `struct ipv6hdr`.
         let (source, destination) = if family == Family::Ipv6 { (8, 24) } else { (12, 16) };
         if let Some(prefix) = &self.source {
             write_prefix(prefix, family, source, rule);
@@ -76,7 +76,7 @@ impl RuleHeader<'_> {
     }
 }
 
-/// A whole name includes its final zero, a prefix does not.
+/// Whole names have a final zero, prefixes none.
 fn write_interface(interface: &InterfaceMatch<'_>, key: MetaKey, rule: &mut Rule) {
     let name = interface.name.as_bytes();
     let most = INTERFACE_MAX - usize::from(interface.prefix);

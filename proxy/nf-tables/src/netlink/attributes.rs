@@ -1,4 +1,4 @@
-//! The reader of attributes (`struct nlattr`).
+//! Reads `struct nlattr`.
 
 use super::writer::HEADER;
 
@@ -8,33 +8,33 @@ const TYPE_MASK: u16 = 0x3fff;
 /// One attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Adds a set or map, unless it exists.
+    /// The type.
     pub kind: u16,
-    /// The value, without padding.
+    /// Without padding.
     pub value: &'a [u8],
 }
 
-/// Consecutive attributes, up to a truncated one.
+/// Up to a truncated one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// The attributes in these bytes.
+    /// In these bytes.
     pub fn new(bytes: &'a [u8]) -> Attributes<'a> {
         Attributes(bytes)
     }
 
-    /// The attributes after a header of `length` bytes.
+    /// After `length` bytes.
     pub fn after_header(payload: &'a [u8], length: usize) -> Attributes<'a> {
         Attributes(payload.get(length..).unwrap_or_default())
     }
 
-    /// The last attribute of a type, which the kernel uses.
+    /// The last of the type, as in the kernel.
     pub fn get(self, kind: u16) -> Option<&'a [u8]> {
         self.filter(|attribute| attribute.kind == kind).last().map(|attribute| attribute.value)
     }
 
-    /// The attributes inside an attribute; empty without it.
+    /// Empty without the attribute.
     pub fn nested(self, kind: u16) -> Attributes<'a> {
         Attributes(self.get(kind).unwrap_or_default())
     }
@@ -48,38 +48,38 @@ impl<'a> Attributes<'a> {
         self.array(kind).map(u8::from_ne_bytes)
     }
 
-    /// Two bytes in host order.
+    /// Host order.
     pub fn u16(self, kind: u16) -> Option<u16> {
         self.array(kind).map(u16::from_ne_bytes)
     }
 
-    /// Four bytes in host order.
+    /// Host order.
     pub fn u32(self, kind: u16) -> Option<u32> {
         self.array(kind).map(u32::from_ne_bytes)
     }
 
-    /// Two bytes in network order.
+    /// Network order.
     pub fn be16(self, kind: u16) -> Option<u16> {
         self.array(kind).map(u16::from_be_bytes)
     }
 
-    /// Four bytes in network order.
+    /// Network order.
     pub fn be32(self, kind: u16) -> Option<u32> {
         self.array(kind).map(u32::from_be_bytes)
     }
 
-    /// Eight bytes in network order.
+    /// Network order.
     pub fn be64(self, kind: u16) -> Option<u64> {
         self.array(kind).map(u64::from_be_bytes)
     }
 
-    /// Text up to the first zero, if it is UTF-8.
+    /// Up to the first zero, if UTF-8.
     pub fn text(self, kind: u16) -> Option<&'a str> {
         text(self.get(kind)?)
     }
 }
 
-/// Text up to the first zero, if it is UTF-8.
+/// Up to the first zero, if UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(bytes.get(..end)?).ok()

@@ -1,20 +1,19 @@
-//! Netlink messages (`struct nlmsghdr`).
+//! `struct nlmsghdr`.
 
 use nix::libc;
 
 use super::attributes::Attributes;
 
-/// `NLMSG_ERROR`, `NLMSG_DONE` (`include/uapi/linux/netlink.h`).
+/// `include/uapi/linux/netlink.h`.
 const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
 const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
-/// Attributes follow the quoted header.
 const NLM_F_ACK_TLVS: u16 = 0x200;
 /// `NLMSGERR_ATTR_MSG`.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
 pub const HEADER_LENGTH: usize = 16;
 
-/// `struct nlmsghdr` without a payload.
+/// Without a payload.
 pub fn header(kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LENGTH] {
     let mut header = [0; HEADER_LENGTH];
     header[..4].copy_from_slice(&(HEADER_LENGTH as u32).to_ne_bytes());
@@ -24,7 +23,7 @@ pub fn header(kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LENGTH] {
     header
 }
 
-/// Sets the length of the message from `at` to the end of the buffer.
+/// From `at` to the buffer's end.
 pub fn patch_length(bytes: &mut [u8], at: usize) {
     let length = u32::try_from(bytes.len() - at).unwrap_or(u32::MAX);
     if let Some(field) = bytes.get_mut(at..at + 4) {
@@ -45,27 +44,27 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// The meaning of a message.
+/// By message type.
 #[derive(Debug, Clone, Copy)]
 pub enum MessageContent<'a> {
-    /// `NLMSG_ERROR`; code 0 is an acknowledgement.
+    /// `NLMSG_ERROR`; 0 acknowledges.
     Answer {
-        /// A positive error number.
+        /// A positive error.
         code: i32,
-        /// The kernel's explanation (`NETLINK_EXT_ACK`).
+        /// Explanation (`NETLINK_EXT_ACK`).
         text: Option<&'a str>,
     },
     /// `NLMSG_DONE`: the end of a dump.
     Done {
-        /// A positive error number, or 0.
+        /// Positive, or 0.
         code: i32,
     },
-    /// The protocol's own header and attributes.
+    /// Protocol header and attributes.
     Payload(&'a [u8]),
 }
 
 impl<'a> Message<'a> {
-    /// Decodes the payload by the message type.
+    /// By message type.
     pub fn content(&self) -> MessageContent<'a> {
         let code = || self.payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code).wrapping_neg());
         match self.kind {
@@ -81,12 +80,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The messages of a datagram; the last may be truncated.
+/// The last may be truncated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
-    /// The messages in these bytes.
+    /// In these bytes.
     pub fn new(bytes: &'a [u8]) -> Messages<'a> {
         Messages(bytes)
     }

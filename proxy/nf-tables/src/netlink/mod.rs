@@ -1,7 +1,7 @@
-//! The netlink codec: messages and attributes, written into one buffer and read in place.
+//! The netlink codec: writes into one buffer, reads in place.
 //!
-//! It serves every netlink protocol, not only nf_tables (`Documentation/userspace-api/netlink/intro.rst`). Readers
-//! neither panic nor allocate, whatever the bytes.
+//! Serves every netlink protocol (`Documentation/userspace-api/netlink/intro.rst`). Readers neither panic nor allocate,
+//! whatever the bytes.
 
 mod attributes;
 mod message;

@@ -1,17 +1,17 @@
-//! The writer of attributes.
+//! Writes `struct nlattr`.
 
 use crate::error::EncodeError;
 
-/// `NLA_F_NESTED`: the attribute holds attributes (`include/uapi/linux/netlink.h`).
+/// `NLA_F_NESTED` (`include/uapi/linux/netlink.h`).
 pub(crate) const NESTED: u16 = 1 << 15;
 /// `NLA_F_NET_BYTEORDER`, which ipset demands.
 pub const NET_BYTE_ORDER: u16 = 1 << 14;
-/// `NFT_NAME_MAXLEN` less one.
+/// `NFT_NAME_MAXLEN` - 1.
 const NAME_MAX: usize = 255;
-/// Bytes before an attribute's value (`NLA_HDRLEN`).
+/// `NLA_HDRLEN`.
 pub(super) const HEADER: usize = 4;
 
-/// Writes attributes into one buffer, and keeps the first error.
+/// Keeps the first error.
 #[derive(Debug, Clone, Default)]
 pub struct AttributeWriter {
     pub(crate) bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct AttributeWriter {
 }
 
 impl AttributeWriter {
-    /// Begins with a protocol's own header, a multiple of four bytes.
+    /// `header` has a multiple of four bytes.
     pub fn after_header(header: &[u8]) -> AttributeWriter {
         AttributeWriter { bytes: header.to_vec(), error: None }
     }
@@ -38,12 +38,12 @@ impl AttributeWriter {
         self.error.as_ref()
     }
 
-    /// Returns the first error and forgets it.
+    /// Forgets it.
     pub(crate) fn take_error(&mut self) -> Option<EncodeError> {
         self.error.take()
     }
 
-    /// Forgets everything, and keeps the allocation.
+    /// Keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.error = None;
@@ -62,17 +62,17 @@ impl AttributeWriter {
         }
     }
 
-    /// Writes a number in network order.
+    /// Network order.
     pub fn be32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Writes a number in network order.
+    /// Network order.
     pub fn be64(&mut self, kind: u16, value: u64) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Writes a name of 1 to 255 bytes with its final zero. `what` names the object in errors.
+    /// 1 to 255 bytes and a zero. Errors name `what`.
     pub fn name(&mut self, kind: u16, what: &'static str, name: &str) {
         if name.is_empty() || name.len() > NAME_MAX || name.as_bytes().contains(&0) {
             self.fail(EncodeError::Name { what, name: name.to_owned(), most: NAME_MAX });
@@ -91,12 +91,12 @@ impl AttributeWriter {
         self.close(open);
     }
 
-    /// Writes an attribute that holds encoded attributes.
+    /// From encoded attributes.
     pub fn put_nested(&mut self, kind: u16, attributes: &[u8]) {
         self.put(kind | NESTED, attributes);
     }
 
-    /// Begins an attribute; [`AttributeWriter::close`] ends it.
+    /// Until [`AttributeWriter::close`].
     pub fn open(&mut self, kind: u16) -> OpenAttribute {
         let open = OpenAttribute(self.bytes.len());
         self.bytes.extend_from_slice(&[0, 0]);
@@ -122,7 +122,7 @@ impl AttributeWriter {
     }
 }
 
-/// Where an open attribute begins.
+/// Its offset.
 #[derive(Debug)]
 #[must_use]
 pub struct OpenAttribute(usize);

@@ -5,35 +5,35 @@ use super::load::{MetaKey, Register};
 use crate::family::Family;
 use crate::verdict::NfVerdict;
 
-/// The translated address (`enum nft_nat_types`).
+/// `enum nft_nat_types`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum NatKind {
-    /// The source.
+    /// Source address.
     Source = 0,
-    /// The destination.
+    /// Destination address.
     Destination = 1,
 }
 
-/// Translation to an address and port in registers.
+/// Address and port in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nat {
-    /// The translated address.
+    /// Translated address.
     pub kind: NatKind,
-    /// IPv4 or IPv6, also in `inet` tables.
+    /// Also in `inet` tables.
     pub family: Family,
-    /// The register of the new address.
+    /// New address.
     pub address: Option<Register>,
-    /// The register of the port, in network order.
+    /// Network order.
     pub port: Option<Register>,
     /// `NF_NAT_RANGE_*`: random-fully is 0x10.
     pub flags: u32,
 }
 
-/// The answer to a rejected packet (`enum nft_reject_types`).
+/// `enum nft_reject_types`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reject {
-    /// Unreachable with this code: port unreachable is 3 in IPv4 and 4 in IPv6.
+    /// Port unreachable: 3 in IPv4, 4 in IPv6.
     Icmp(u8),
     /// A TCP reset.
     TcpReset,
@@ -45,22 +45,22 @@ pub enum Reject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SetUpdate {
-    /// Adds the key, unless it exists.
+    /// Unless it exists.
     Add = 0,
-    /// Adds the key, or restarts its timeout.
+    /// Or restarts its timeout.
     Update = 1,
     /// Deletes the key.
     Delete = 2,
 }
 
-/// `include/uapi/linux/netfilter/nf_tables.h` has the attribute types.
+/// Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
-    /// Counts packets and bytes, from zero (`enum nft_counter_attributes`).
+    /// From zero (`enum nft_counter_attributes`).
     pub fn counter(&mut self) -> &mut Rule {
         self.counter_from(0, 0)
     }
 
-    /// Counts packets and bytes, from these values.
+    /// From these values.
     pub fn counter_from(&mut self, packets: u64, bytes: u64) -> &mut Rule {
         self.expression("counter", |writer| {
             writer.be64(1, bytes);
@@ -68,7 +68,7 @@ impl Rule {
         })
     }
 
-    /// Ends the rule with a verdict (`enum nft_immediate_attributes`).
+    /// Ends the rule (`enum nft_immediate_attributes`).
     pub fn verdict(&mut self, verdict: NfVerdict<'_>) -> &mut Rule {
         self.expression("immediate", |writer| {
             writer.be32(1, Register::VERDICT.0);
@@ -76,13 +76,12 @@ impl Rule {
         })
     }
 
-    /// Adds an established connection to a flowtable, in base chains of the forward hook (`enum
-    /// nft_offload_attributes`).
+    /// In forward base chains (`enum nft_offload_attributes`).
     pub fn flow_add(&mut self, flowtable: &str) -> &mut Rule {
         self.expression("flow_offload", |writer| writer.name(1, "flowtable", flowtable))
     }
 
-    /// Sets metadata from a register (`enum nft_meta_attributes`).
+    /// From a register (`enum nft_meta_attributes`).
     pub fn set_meta(&mut self, key: MetaKey, from: Register) -> &mut Rule {
         self.expression("meta", |writer| {
             writer.be32(2, key.0);
@@ -90,7 +89,7 @@ impl Rule {
         })
     }
 
-    /// Translates an address (`enum nft_nat_attributes`).
+    /// `enum nft_nat_attributes`.
     pub fn nat(&mut self, nat: Nat) -> &mut Rule {
         self.expression("nat", |writer| {
             writer.be32(1, nat.kind as u32);
@@ -107,7 +106,7 @@ impl Rule {
         })
     }
 
-    /// Translates the source (`enum nft_masq_attributes`).
+    /// Source NAT (`enum nft_masq_attributes`).
     pub fn masquerade(&mut self, flags: u32) -> &mut Rule {
         self.expression("masq", |writer| {
             if flags != 0 {
@@ -116,7 +115,7 @@ impl Rule {
         })
     }
 
-    /// Translates the destination to this machine (`enum nft_redir_attributes`).
+    /// DNAT to this machine (`enum nft_redir_attributes`).
     pub fn redirect(&mut self, port: Option<Register>, flags: u32) -> &mut Rule {
         self.expression("redir", |writer| {
             if let Some(port) = port {
@@ -128,7 +127,7 @@ impl Rule {
         })
     }
 
-    /// Rejects the packet (`enum nft_reject_attributes`).
+    /// `enum nft_reject_attributes`.
     pub fn reject(&mut self, reject: Reject) -> &mut Rule {
         let (kind, code) = match reject {
             Reject::Icmp(code) => (0, code),
@@ -141,7 +140,7 @@ impl Rule {
         })
     }
 
-    /// Updates a [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC) set (`enum nft_dynset_attributes`). `timeout` is in
+    /// For [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC) (`enum nft_dynset_attributes`). `timeout` is in
     /// milliseconds; 0 is the default.
     pub fn update_set(&mut self, set: &str, update: SetUpdate, key: Register, timeout: u64) -> &mut Rule {
         self.expression("dynset", |writer| {

@@ -7,53 +7,53 @@ use super::{Rule, value};
 pub struct Register(pub(super) u32);
 
 impl Register {
-    /// The verdict, of immediates and verdict maps.
+    /// Of immediates and verdict maps.
     pub const VERDICT: Register = Register(0);
-    /// The first of 16 bytes.
+    /// First 16 bytes.
     pub const R1: Register = Register(1);
-    /// The second of 16 bytes.
+    /// Second 16 bytes.
     pub const R2: Register = Register(2);
-    /// The third of 16 bytes.
+    /// Third 16 bytes.
     pub const R3: Register = Register(3);
-    /// The fourth of 16 bytes.
+    /// Fourth 16 bytes.
     pub const R4: Register = Register(4);
 
-    /// Four bytes: `NFT_REG32_00` plus `index`. The kernel reports the first of four as the 16-byte register.
+    /// `NFT_REG32_00` plus `index`. The kernel reports the first of four as the 16-byte register.
     pub fn word(index: u32) -> Register {
         if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
     }
 }
 
-/// The base of a packet offset (`enum nft_payload_bases`).
+/// `enum nft_payload_bases`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PayloadBase {
-    /// The link layer header.
+    /// Link layer header.
     Link = 0,
-    /// The IPv4 or IPv6 header.
+    /// IP header.
     Network = 1,
-    /// The TCP, UDP or SCTP header.
+    /// TCP, UDP, SCTP.
     Transport = 2,
 }
 
-/// The key of a `meta` expression (`enum nft_meta_keys`).
+/// `enum nft_meta_keys`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaKey(pub u32);
 
 impl MetaKey {
-    /// The packet's mark, in host order.
+    /// In host order.
     pub const MARK: MetaKey = MetaKey(3);
-    /// Name of the input interface, 16 bytes.
+    /// Input interface, 16 bytes.
     pub const IIFNAME: MetaKey = MetaKey(6);
-    /// Name of the output interface, 16 bytes.
+    /// Output interface, 16 bytes.
     pub const OIFNAME: MetaKey = MetaKey(7);
-    /// The family, one byte.
+    /// One byte.
     pub const NFPROTO: MetaKey = MetaKey(15);
-    /// The transport protocol, one byte.
+    /// One byte.
     pub const L4PROTO: MetaKey = MetaKey(16);
 }
 
-/// The key of a `ct` expression (`enum nft_ct_keys`).
+/// `enum nft_ct_keys`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CtKey(pub u32);
 
@@ -62,22 +62,21 @@ impl CtKey {
     pub const STATE: CtKey = CtKey(0);
     /// `enum ip_conntrack_status`: source NAT 0x10, destination NAT 0x20.
     pub const STATUS: CtKey = CtKey(2);
-    /// The connection's mark.
+    /// Connection mark.
     pub const MARK: CtKey = CtKey(3);
-    /// Packets in both directions: eight bytes in host order. Enables `net.netfilter.nf_conntrack_acct` for new
-    /// connections.
+    /// Both directions, eight bytes in host order. Enables `net.netfilter.nf_conntrack_acct` for new connections.
     pub const PACKETS: CtKey = CtKey(14);
 }
 
-/// The result of a route lookup (`enum nft_fib_result`).
+/// `enum nft_fib_result`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FibResult {
-    /// Index of the output interface.
+    /// Output interface's index.
     Oif = 1,
     /// Its name.
     Oifname = 2,
-    /// The address type: `RTN_LOCAL` is 2.
+    /// `RTN_LOCAL` is 2.
     AddressType = 3,
 }
 
@@ -86,7 +85,7 @@ pub const FIB_SOURCE: u32 = 1;
 /// `NFTA_FIB_F_DADDR`.
 pub const FIB_DESTINATION: u32 = 2;
 
-/// How numbers are generated (`enum nft_ng_types`).
+/// `enum nft_ng_types`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Numgen {
@@ -99,13 +98,13 @@ pub enum Numgen {
 /// `register = (register & mask) ^ xor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bitwise<'a> {
-    /// The bits to keep.
+    /// Bits to keep.
     pub mask: &'a [u8],
-    /// The bits to invert.
+    /// Bits to invert.
     pub xor: &'a [u8],
 }
 
-/// A lookup in the same table.
+/// In the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     set: &'a str,
@@ -114,25 +113,25 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Continues if the set contains the key.
+    /// The set has the key.
     pub fn set(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: false }
     }
 
-    /// Continues if the set lacks the key.
+    /// The set lacks the key.
     pub fn not_in(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: true }
     }
 
-    /// Continues if the map contains the key, and loads its value; verdicts go to [`Register::VERDICT`].
+    /// Loads the key's value; verdicts go to [`Register::VERDICT`].
     pub fn map(map: &'a str, to: Register) -> Lookup<'a> {
         Lookup { set: map, to: Some(to), inverted: false }
     }
 }
 
-/// `include/uapi/linux/netfilter/nf_tables.h` has the attribute types.
+/// Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
-    /// Loads bytes of the packet (`enum nft_payload_attributes`).
+    /// `enum nft_payload_attributes`.
     pub fn payload(&mut self, header: PayloadBase, offset: u32, length: u32, to: Register) -> &mut Rule {
         self.expression("payload", |writer| {
             writer.be32(1, to.0);
@@ -142,7 +141,7 @@ impl Rule {
         })
     }
 
-    /// Loads metadata of the packet (`enum nft_meta_attributes`).
+    /// `enum nft_meta_attributes`.
     pub fn meta(&mut self, key: MetaKey, to: Register) -> &mut Rule {
         self.expression("meta", |writer| {
             writer.be32(2, key.0);
@@ -150,7 +149,7 @@ impl Rule {
         })
     }
 
-    /// Loads data of the connection (`enum nft_ct_attributes`).
+    /// `enum nft_ct_attributes`.
     pub fn ct(&mut self, key: CtKey, to: Register) -> &mut Rule {
         self.expression("ct", |writer| {
             writer.be32(1, to.0);
@@ -158,7 +157,7 @@ impl Rule {
         })
     }
 
-    /// Converts eight-byte numbers to network order (`enum nft_byteorder_attributes`).
+    /// Eight-byte numbers (`enum nft_byteorder_attributes`).
     pub fn to_network_order(&mut self, from: Register, to: Register) -> &mut Rule {
         self.expression("byteorder", |writer| {
             writer.be32(1, from.0);
@@ -170,7 +169,7 @@ impl Rule {
         })
     }
 
-    /// Looks up a route (`enum nft_fib_attributes`).
+    /// `enum nft_fib_attributes`.
     pub fn fib(&mut self, result: FibResult, flags: u32, to: Register) -> &mut Rule {
         self.expression("fib", |writer| {
             writer.be32(1, to.0);
@@ -179,7 +178,7 @@ impl Rule {
         })
     }
 
-    /// Loads a number below `modulus`, plus `offset` (`enum nft_ng_attributes`).
+    /// Below `modulus`, plus `offset` (`enum nft_ng_attributes`).
     pub fn numgen(&mut self, kind: Numgen, modulus: u32, offset: u32, to: Register) -> &mut Rule {
         self.expression("numgen", |writer| {
             writer.be32(1, to.0);
@@ -189,7 +188,7 @@ impl Rule {
         })
     }
 
-    /// Masks and inverts bits (`enum nft_bitwise_attributes`).
+    /// `enum nft_bitwise_attributes`.
     pub fn bitwise(&mut self, from: Register, to: Register, bits: Bitwise<'_>) -> &mut Rule {
         let length = u32::try_from(bits.mask.len()).unwrap_or(u32::MAX);
         self.expression("bitwise", |writer| {
@@ -201,7 +200,7 @@ impl Rule {
         })
     }
 
-    /// Loads a constant (`enum nft_immediate_attributes`).
+    /// A constant (`enum nft_immediate_attributes`).
     pub fn immediate(&mut self, data: &[u8], to: Register) -> &mut Rule {
         self.expression("immediate", |writer| {
             writer.be32(1, to.0);
@@ -209,7 +208,7 @@ impl Rule {
         })
     }
 
-    /// Looks up a register (`enum nft_lookup_attributes`).
+    /// `enum nft_lookup_attributes`.
     pub fn lookup(&mut self, key: Register, lookup: Lookup<'_>) -> &mut Rule {
         self.expression("lookup", |writer| {
             writer.name(1, "set", lookup.set);

@@ -25,10 +25,10 @@ pub(crate) const USER_DATA_COMMENT: u8 = 0;
 /// `NFTNL_UDATA_COMMENT_MAXLEN`.
 const COMMENT_MAX: usize = 128;
 
-/// The protocol for which the kernel checks xt matches and targets (`NFTA_RULE_COMPAT`).
+/// `NFTA_RULE_COMPAT`: for the kernel's checks of xt matches and targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XtCompat {
-    /// The transport protocol; 0 for any.
+    /// 0 for any.
     pub protocol: u32,
     /// `NFT_RULE_COMPAT_F_INV`.
     pub inverted: bool,
@@ -59,12 +59,12 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// An empty rule, which matches every packet.
+    /// Matches every packet.
     pub fn new() -> Rule {
         Rule::default()
     }
 
-    /// Empties the rule and keeps its allocation.
+    /// Keeps the allocation.
     pub fn clear(&mut self) -> &mut Rule {
         self.writer.clear();
         self.count = 0;
@@ -73,27 +73,26 @@ impl Rule {
         self
     }
 
-    /// How many expressions it has.
+    /// Number of expressions.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether it has no expressions.
+    /// Without expressions.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The bytes of `NFTA_RULE_EXPRESSIONS`.
+    /// For `NFTA_RULE_EXPRESSIONS`.
     pub fn expressions(&self) -> &[u8] {
         &self.writer.bytes
     }
 
-    /// The first encoding error.
+    /// First encoding error.
     pub fn error(&self) -> Option<&EncodeError> {
         self.writer.error()
     }
 
-    /// Appends an expression whose attributes `fill` writes.
     pub(crate) fn expression(&mut self, name: &str, fill: impl FnOnce(&mut AttributeWriter)) -> &mut Rule {
         if self.count == NFT_RULE_MAXEXPRS {
             self.writer.fail(EncodeError::TooManyExpressions);
@@ -107,23 +106,23 @@ impl Rule {
         self
     }
 
-    /// Appends an encoded expression.
+    /// Encoded attributes.
     pub fn raw(&mut self, name: &str, attributes: &[u8]) -> &mut Rule {
         self.expression(name, |writer| writer.bytes.extend_from_slice(attributes))
     }
 
-    /// The protocol of xt matches and targets.
+    /// For xt extensions.
     pub fn set_compat(&mut self, compat: XtCompat) -> &mut Rule {
         self.compat = Some(compat);
         self
     }
 
-    /// The protocol of xt matches and targets.
+    /// For xt extensions.
     pub fn compat(&self) -> Option<XtCompat> {
         self.compat
     }
 
-    /// Stores at most 256 bytes with the rule.
+    /// At most 256 bytes.
     pub fn set_user_data(&mut self, bytes: &[u8]) -> &mut Rule {
         if bytes.len() > NFT_USERDATA_MAXLEN {
             self.fail_long("user data", bytes.len(), NFT_USERDATA_MAXLEN);
@@ -133,7 +132,7 @@ impl Rule {
         self
     }
 
-    /// Stores a comment of at most 127 bytes, as `nft` does.
+    /// At most 127 bytes, as `nft` stores it.
     pub fn set_comment(&mut self, text: &str) -> &mut Rule {
         self.user_data.clear();
         match u8::try_from(text.len() + 1) {
@@ -147,7 +146,7 @@ impl Rule {
         self
     }
 
-    /// The stored user data.
+    /// User data.
     pub fn user_data(&self) -> &[u8] {
         &self.user_data
     }

@@ -29,9 +29,9 @@ impl CmpOp {
     }
 }
 
-/// `include/uapi/linux/netfilter/nf_tables.h` has the attribute types.
+/// Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
-    /// Compares a register with a constant (`enum nft_cmp_attributes`).
+    /// With a constant (`enum nft_cmp_attributes`).
     pub fn cmp(&mut self, register: Register, compare: CmpOp, with: &[u8]) -> &mut Rule {
         self.expression("cmp", |writer| {
             writer.be32(1, register.0);
@@ -40,7 +40,7 @@ impl Rule {
         })
     }
 
-    /// Continues if the value is in the inclusive range, or (`inverted`) outside (`enum nft_range_attributes`).
+    /// Inclusive range; `inverted`: outside (`enum nft_range_attributes`).
     pub fn range(&mut self, register: Register, from: &[u8], to: &[u8], inverted: bool) -> &mut Rule {
         self.expression("range", |writer| {
             writer.be32(1, register.0);
@@ -50,17 +50,17 @@ impl Rule {
         })
     }
 
-    /// Adds an xt match (`enum nft_match_attributes` in `include/uapi/linux/netfilter/nf_tables_compat.h`).
+    /// `enum nft_match_attributes` (`include/uapi/linux/netfilter/nf_tables_compat.h`).
     pub fn xt_match<const N: usize>(&mut self, extension: &XtExtension<N>) -> &mut Rule {
         self.extension("match", extension.name, extension.revision, &extension.info)
     }
 
-    /// Adds an xt target (`enum nft_target_attributes` in `include/uapi/linux/netfilter/nf_tables_compat.h`).
+    /// `enum nft_target_attributes` (`include/uapi/linux/netfilter/nf_tables_compat.h`).
     pub fn xt_target<const N: usize>(&mut self, extension: &XtExtension<N>) -> &mut Rule {
         self.extension("target", extension.name, extension.revision, &extension.info)
     }
 
-    /// `info` has a multiple of eight bytes (`XT_ALIGN`).
+    /// A multiple of eight bytes (`XT_ALIGN`).
     pub(crate) fn extension(&mut self, kind: &str, name: &str, revision: u32, info: &[u8]) -> &mut Rule {
         self.expression(kind, |writer| {
             writer.name(1, "xt extension", name);

@@ -1,10 +1,9 @@
 //! Requests whose answers are of one generation.
 //!
-//! The kernel misses some changes during a dump (`NLM_F_DUMP_INTR`): changes during the last datagram, and, since it
-//! remembers a position by its number, rules that other programs have inserted but not committed, or deleted but not
-//! unlinked. So each dump is followed by a request for the generation, and a dump of several datagrams is accepted once
-//! the next one lists the same objects. Rules report their predecessor, too: this reveals a gap even if two dumps have
-//! the same gap.
+//! The kernel misses some changes during a dump (`NLM_F_DUMP_INTR`): changes during the last datagram, and uncommitted
+//! insertions and deletions, because it stores its position as a number. So a request for the generation follows each
+//! dump, and a dump of several datagrams counts once the next one lists the same objects. Rules report their
+//! predecessor, too: this reveals a gap that two dumps share.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::{io, mem};
@@ -19,16 +18,14 @@ use crate::batch::{NFGENMSG, SUBSYSTEM, flag, header};
 use crate::family::Family;
 use crate::netlink::{AttributeWriter, Attributes, MessageContent, Messages, patch_length};
 
-/// The message type that asks for elements.
 const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
-/// The message type that asks for rules.
 const GET_RULES: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETRULE as u16;
-/// A shorter answer arrived in one datagram: that has at least 4 KiB less 320 bytes (`netlink_dump`).
+/// A shorter answer arrived in one datagram of at least 4 KiB less 320 bytes (`netlink_dump`).
 const ONE_PIECE: usize = 2048;
-/// Dumps at most, while the tables keep changing.
+/// While the tables keep changing.
 const DUMPS: usize = 100;
 
-/// A request: message type, flags besides `NLM_F_REQUEST`, family.
+/// Type, flags besides `NLM_F_REQUEST`, family.
 pub(super) struct Request {
     pub(super) what: &'static str,
     pub(super) kind: u16,
@@ -43,7 +40,7 @@ impl Request {
 }
 
 enum DumpOutcome {
-    /// With the lower half of the generation.
+    /// The generation's lower half.
     Whole(Option<u16>),
     /// A change interrupted the dump.
     Interrupted,
@@ -51,7 +48,7 @@ enum DumpOutcome {
     Refused(i32),
 }
 
-/// A fingerprint without counters: the first three attributes are names, handles and flags.
+/// Without counters: the first three attributes are names, handles and flags.
 fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let names = objects.flatten().filter(|attribute| attribute.kind <= 3);
@@ -59,8 +56,7 @@ fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     hasher.finish()
 }
 
-/// Whether each rule follows its committed predecessor (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), which old
-/// kernels do not report.
+/// Each rule follows its committed predecessor (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), which old kernels omit.
 fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool {
     // `NFTA_RULE_CHAIN`, `NFTA_RULE_HANDLE`, `NFTA_RULE_POSITION`.
     let mut places = rules.map(|rule| (rule.get(2), rule.be64(3), rule.be64(6)));
@@ -77,7 +73,7 @@ fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool 
 }
 
 impl NfSocket {
-    /// Repeats `read` until the generation is the same before and after. Its dumps are not checked one by one.
+    /// Repeats `read` until the generation is the same before and after.
     pub fn snapshot<T>(
         &mut self,
         mut read: impl FnMut(&mut NfSocket) -> Result<T, QueryError>,
@@ -94,8 +90,8 @@ impl NfSocket {
         Err(QueryError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
     }
 
-    /// Runs `read`, whose dumps must have this generation; else it fails with [`io::ErrorKind::ResourceBusy`]. The
-    /// caller checks the generation afterwards, or commits for it.
+    /// `read`'s dumps must have this generation, else [`io::ErrorKind::ResourceBusy`]. The caller checks the generation
+    /// afterwards, or commits for it.
     pub fn at_generation<T>(
         &mut self,
         generation: u32,
@@ -107,7 +103,6 @@ impl NfSocket {
         result
     }
 
-    /// The objects of the last answer.
     pub(super) fn objects(&self) -> impl Iterator<Item = Attributes<'_>> + Clone {
         Messages::new(&self.answer).filter_map(|message| match message.content() {
             MessageContent::Payload(payload) => Some(Attributes::after_header(payload, NFGENMSG)),
@@ -115,7 +110,7 @@ impl NfSocket {
         })
     }
 
-    /// Like [`NfSocket::ask`]; false if the object does not exist.
+    /// False if the object does not exist.
     pub(super) fn ask_for(
         &mut self,
         request: &Request,
@@ -131,7 +126,7 @@ impl NfSocket {
         }
     }
 
-    /// Repeats the request until its answer is of one generation.
+    /// Repeats until the answer is of one generation.
     pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> Result<(), QueryError> {
         let failed = |source| QueryError { what: request.what, source };
         let dump = request.flags & flag::DUMP == flag::DUMP;
@@ -201,7 +196,7 @@ impl NfSocket {
                 match message.content() {
                     MessageContent::Answer { code, .. } | MessageContent::Done { code } => end = Some(code),
                     MessageContent::Payload(payload) => {
-                        // The lower half of the generation (`res_id`).
+                        // `res_id`, its lower half.
                         let of = payload.get(2..NFGENMSG).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
                         interrupted |= *generation.get_or_insert(of) != of;
                         // Nothing else follows.
@@ -217,7 +212,7 @@ impl NfSocket {
                 self.stale = false;
                 return Ok(match code {
                     0 if interrupted => DumpOutcome::Interrupted,
-                    // The kernel ended the dump because the tables changed.
+                    // The tables changed.
                     libc::EINTR => DumpOutcome::Interrupted,
                     0 => DumpOutcome::Whole(generation),
                     code => DumpOutcome::Refused(code),

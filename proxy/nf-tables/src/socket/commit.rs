@@ -1,8 +1,8 @@
 //! Sends a batch and interprets the answers.
 //!
 //! Their order (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): echoes; an error of the whole batch, with the
-//! first operation's sequence number; errors and acknowledgements by operation. Only the absence of errors proves that
-//! the kernel applied the batch.
+//! first operation's sequence number; errors and acknowledgements by operation. Only the absence of errors proves
+//! success.
 
 use std::io;
 
@@ -15,15 +15,15 @@ use super::error::{CommitError, OperationRefusal};
 use crate::batch::{BEGIN_SEQUENCE, Batch, NFGENMSG, Operation, SUBSYSTEM};
 use crate::netlink::{Attributes, Message, MessageContent, Messages};
 
-/// A kernel-internal error number (`include/linux/errno.h`: 85 in `asm-generic`).
+/// Kernel-internal (`include/linux/errno.h`: 85 in `asm-generic`).
 const RESTART: i32 = libc::ERESTART;
 
-/// The result of an applied batch.
+/// Of an applied batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// The new generation; `None` if the first operation adds no table, chain, rule or set, or nothing changed.
+    /// `None`: nothing changed, or the first operation adds no table, chain, rule or set.
     pub generation: Option<u32>,
-    /// Handles of the first addition, and of those with [`Batch::set_echo`].
+    /// Of the first addition, and those with [`Batch::set_echo`].
     pub handles: Vec<(Operation, u64)>,
 }
 
@@ -38,7 +38,7 @@ struct CommitAnswers {
 }
 
 impl NfSocket {
-    /// Sends a batch in one system call, and reads every answer.
+    /// In one system call.
     pub fn commit(&mut self, batch: &Batch) -> Result<Committed, CommitError> {
         if batch.is_empty() {
             return Ok(Committed::default());
@@ -60,7 +60,6 @@ impl NfSocket {
         answers.judge(batch)
     }
 
-    /// After the last answer others with its number may follow.
     fn answers(&mut self, last: u32) -> Result<CommitAnswers, CommitError> {
         let mut answers = CommitAnswers::default();
         loop {

@@ -5,14 +5,14 @@ use std::io;
 
 use crate::batch::Operation;
 
-/// An operation that the kernel refused.
+/// A refused operation.
 #[derive(Debug)]
 pub struct OperationRefusal {
-    /// The refused operation.
+    /// The operation.
     pub operation: Operation,
-    /// The kernel's error number.
+    /// Kernel's error number.
     pub error: io::Error,
-    /// The kernel's explanation, which is rare.
+    /// Explanation, if any.
     pub text: Option<String>,
 }
 
@@ -23,34 +23,34 @@ impl fmt::Display for OperationRefusal {
     }
 }
 
-/// Why a commit failed. Nothing was applied, except perhaps after `Unknown`.
+/// Nothing was applied, except perhaps after `Unknown`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The refused operations. Some may depend on others.
+    /// Some may depend on others.
     #[error("the kernel refuses {} of the batch's operations, the first of them {}", .0.len(), first(.0))]
     Refused(Vec<OperationRefusal>),
     /// Circular jumps (`ELOOP`, `EMLINK`), or memory.
     #[error("the kernel refuses the batch as a whole: {0}")]
     Whole(io::Error),
-    /// The tables have another generation.
+    /// Another generation.
     #[error("the tables changed in between")]
     Restart,
-    /// The batch exceeds the send buffer.
+    /// Exceeds the send buffer.
     #[error("the batch has {bytes} bytes, and {limit} can be sent: split it")]
     TooLarge {
-        /// Bytes of the batch.
+        /// Batch's bytes.
         bytes: usize,
-        /// Bytes that the socket can send.
+        /// Socket's limit.
         limit: usize,
     },
-    /// No `CAP_NET_ADMIN` for this network namespace.
+    /// No `CAP_NET_ADMIN` here.
     #[error("changing nf_tables needs CAP_NET_ADMIN in this network namespace")]
     NotPermitted,
     /// Sending failed.
     #[error("cannot send the batch: {0}")]
     Send(io::Error),
-    /// The batch may or may not have been applied.
+    /// Perhaps applied.
     #[error("the kernel's answer to the batch was lost: {0}")]
     Unknown(io::Error),
 }
@@ -59,7 +59,7 @@ fn first(refusals: &[OperationRefusal]) -> String {
     refusals.first().map_or_else(String::new, ToString::to_string)
 }
 
-/// Why a query failed.
+/// A failed query.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {what} of nf_tables: {source}")]
 pub struct QueryError {

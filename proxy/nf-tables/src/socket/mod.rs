@@ -1,4 +1,4 @@
-//! An nf_tables socket in one network namespace.
+//! A socket in one network namespace.
 
 mod ask;
 mod commit;
@@ -24,37 +24,34 @@ pub use error::{CommitError, OperationRefusal, QueryError};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The kernel doubles it, and allocates only what a batch needs.
 const SEND_BUFFER: usize = 1 << 29;
-/// For answers to some thousands of operations.
+/// For some thousands of answers.
 const RECEIVE_BUFFER: usize = 1 << 24;
 /// Reserved by the kernel (`netlink_sendmsg`).
 const RESERVED: usize = 32;
-/// A dump arrives in datagrams of up to 32 KiB (`netlink(7)`).
+/// Dumps have up to 32 KiB (`netlink(7)`).
 const PIECE: usize = 1 << 16;
 
-/// Commits batches and queries objects.
-///
 /// Needs `CAP_NET_ADMIN` in the namespace's user namespace.
 #[derive(Debug)]
 pub struct NfSocket {
     socket: netlink_sys::Socket,
     largest_batch: usize,
     sequence: u32,
-    /// The generation of the last dump.
+    /// Of the last dump.
     read_at: Option<u32>,
-    /// The generation that dumps must have, in [`NfSocket::snapshot`].
+    /// Of all dumps in [`NfSocket::snapshot`].
     snapshot: Option<u32>,
-    /// Earlier answers may still arrive.
     stale: bool,
     piece: Vec<u8>,
     question: AttributeWriter,
     answer: Vec<u8>,
-    /// Keeps the answer during another request.
+    /// For another request's answer.
     spare: Vec<u8>,
 }
 
 impl NfSocket {
-    /// Opens a socket in this thread's network namespace. Its buffers exceed `net.core.wmem_max` only with
-    /// `CAP_NET_ADMIN` in the initial user namespace.
+    /// In this thread's network namespace. Buffers exceed `net.core.wmem_max` only with `CAP_NET_ADMIN` in the initial
+    /// user namespace.
     pub fn open() -> io::Result<NfSocket> {
         let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
@@ -62,7 +59,7 @@ impl NfSocket {
         // Old kernels support neither.
         let _ = (socket.set_cap_ack(true), socket.set_ext_ack(true));
         if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
-            // The kernel caps the value at its limit.
+            // The kernel caps the value.
             setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER)?;
         }
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
@@ -85,12 +82,11 @@ impl NfSocket {
         })
     }
 
-    /// Most bytes of a batch; compare with [`Batch::len`](crate::Batch::len).
+    /// Limit of [`Batch::len`](crate::Batch::len).
     pub fn largest_batch(&self) -> usize {
         self.largest_batch
     }
 
-    /// Sends these pieces as one datagram.
     fn send<const N: usize>(&mut self, pieces: [&[u8]; N]) -> nix::Result<()> {
         if self.stale {
             while matches!(self.receive(MsgFlags::MSG_DONTWAIT), Ok(_) | Err(Errno::ENOBUFS | Errno::EMSGSIZE)) {}

@@ -1,5 +1,3 @@
-//! Queries for tables, chains, rules, sets and elements.
-
 use std::io;
 
 use nix::libc;
@@ -21,9 +19,8 @@ const IPSET_ATTR_PROTOCOL: u16 = 1;
 const IPSET_ATTR_SETNAME: u16 = 2;
 const IPSET_ATTR_INDEX: u16 = 11;
 
-/// The results borrow the answer.
 impl NfSocket {
-    /// The generation of the tables in this network namespace, which every effective commit changes.
+    /// Of this network namespace; every effective commit changes it.
     pub fn generation(&mut self) -> Result<u32, QueryError> {
         // `NFTA_GEN_ID`.
         let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
@@ -32,26 +29,26 @@ impl NfSocket {
         generation.ok_or(QueryError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
     }
 
-    /// The generation of the last dump.
+    /// Generation of the last dump.
     pub fn read_at(&self) -> Option<u32> {
         self.read_at
     }
 
-    /// The tables of a family.
+    /// Of a family.
     pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, QueryError> {
         let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(TableInfo::read))
     }
 
-    /// The chains of all tables of a family.
+    /// Of all tables.
     pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, QueryError> {
         let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(ChainInfo::read))
     }
 
-    /// One chain, if it exists.
+    /// If it exists.
     pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, QueryError> {
         // `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`.
         let request = Request::new("a chain", libc::NFT_MSG_GETCHAIN, flag::ACK, table.family);
@@ -62,7 +59,7 @@ impl NfSocket {
         Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
     }
 
-    /// One table, if it exists.
+    /// If it exists.
     pub fn table(&mut self, table: Table<'_>) -> Result<Option<TableInfo<'_>>, QueryError> {
         // `NFTA_TABLE_NAME`.
         let request = Request::new("a table", libc::NFT_MSG_GETTABLE, flag::ACK, table.family);
@@ -70,7 +67,7 @@ impl NfSocket {
         Ok(if there { self.objects().find_map(TableInfo::read) } else { None })
     }
 
-    /// The rules of a table, chain by chain. Costs the kernel the square of their number.
+    /// Chain by chain. Costs the square of their number.
     pub fn table_rules(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = RuleInfo<'_>>, QueryError> {
         // `NFTA_RULE_TABLE`.
         let request = Request::new("the rules of a table", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
@@ -78,7 +75,7 @@ impl NfSocket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// The rules of a chain. Costs the kernel time proportional to them.
+    /// Costs time proportional to their number.
     pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, QueryError> {
         // `NFTA_RULE_TABLE`, `NFTA_RULE_CHAIN`.
         let request = Request::new("the rules of a chain", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
@@ -89,7 +86,7 @@ impl NfSocket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// The flowtables of a table.
+    /// Of a table.
     pub fn flowtables(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = FlowtableInfo<'_>>, QueryError> {
         const NFT_MSG_GETFLOWTABLE: libc::c_int = 23;
         // `NFTA_FLOWTABLE_TABLE`.
@@ -98,7 +95,7 @@ impl NfSocket {
         Ok(self.objects().filter_map(FlowtableInfo::read))
     }
 
-    /// The sets and maps of a table.
+    /// Of a table.
     pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, QueryError> {
         // `NFTA_SET_TABLE`.
         let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
@@ -106,8 +103,8 @@ impl NfSocket {
         Ok(self.objects().filter_map(SetInfo::read))
     }
 
-    /// The elements of a set or map. Packets and timeouts change sets without a new generation, so a large dump is not
-    /// repeated, and may miss elements while another program commits.
+    /// Packets and timeouts change sets without a new generation. So a large dump is not repeated, and may miss
+    /// elements during another program's commits.
     pub fn elements(
         &mut self,
         table: Table<'_>,
@@ -123,7 +120,7 @@ impl NfSocket {
         Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
     }
 
-    /// The kernel's number of an IP set ([`xt::set`](crate::xt::set)). Swaps and new sets change it.
+    /// For [`xt::set`](crate::xt::set). Swaps and new sets change it.
     pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, QueryError> {
         let request = Request { what: "an IP set", kind: IPSET_CMD_GET_BYNAME, flags: flag::ACK, family: Family::Ipv4 };
         let there = self.ask_for(&request, |writer| {
@@ -135,7 +132,7 @@ impl NfSocket {
         Ok(if there { self.objects().find_map(index) } else { None })
     }
 
-    /// The name of the IP set with this number.
+    /// By its number.
     pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, QueryError> {
         let request =
             Request { what: "an IP set", kind: IPSET_CMD_GET_BYINDEX, flags: flag::ACK, family: Family::Ipv4 };

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use super::XtExtension;
 use crate::error::EncodeError;
 
-/// `XT_MAX_COMMENT_LEN`, with the final zero.
+/// `XT_MAX_COMMENT_LEN`.
 const COMMENT_LENGTH: usize = 256;
-/// `XT_RECENT_NAME_LEN`, with the final zero.
+/// `XT_RECENT_NAME_LEN`.
 const RECENT_NAME_LENGTH: usize = 200;
 
 fn fitting<'a>(what: &'static str, text: &'a str, room: usize) -> Result<&'a [u8], EncodeError> {
@@ -28,18 +28,18 @@ pub fn comment(text: &str) -> Result<XtExtension<COMMENT_LENGTH>, EncodeError> {
 /// Bits of `1 << RTN_…`; 0 matches any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AddrTypeMatch {
-    /// Types of the source.
+    /// Source types.
     pub source: u16,
-    /// The source must have another type.
+    /// Any other type.
     pub source_inverted: bool,
-    /// Types of the destination.
+    /// Destination types.
     pub destination: u16,
-    /// The destination must have another type.
+    /// Any other type.
     pub destination_inverted: bool,
 }
 
 impl AddrTypeMatch {
-    /// An address of this machine (`XT_ADDRTYPE_LOCAL`).
+    /// `XT_ADDRTYPE_LOCAL`: this machine's address.
     pub const LOCAL: u16 = 1 << 2;
 
     /// `--src-type LOCAL`.
@@ -60,20 +60,20 @@ impl AddrTypeMatch {
 
 /// `-m addrtype` (`xt_addrtype.h`, `struct xt_addrtype_info_v1`).
 pub fn address_type(wanted: AddrTypeMatch) -> XtExtension<8> {
-    // `XT_ADDRTYPE_INVERT_SOURCE` is 1, `XT_ADDRTYPE_INVERT_DEST` is 2.
+    // `XT_ADDRTYPE_INVERT_SOURCE`, `XT_ADDRTYPE_INVERT_DEST`.
     let flags = u32::from(wanted.source_inverted) | u32::from(wanted.destination_inverted) << 1;
     XtExtension::new("addrtype", 1).u16(0, wanted.source).u16(2, wanted.destination).u32(4, flags)
 }
 
-/// `XT_CONNTRACK_STATE_…` in `xt_conntrack.h`; combine them with `|`.
+/// `XT_CONNTRACK_STATE_…` in `xt_conntrack.h`.
 pub type CtStates = u16;
-/// A packet that connection tracking rejects.
+/// conntrack rejects it.
 pub const INVALID: CtStates = 1;
-/// A packet of, or related to, a connection with replies.
+/// Of a connection with replies, or related.
 pub const RELATED_ESTABLISHED: CtStates = 0b110;
-/// The first packet of a connection.
+/// A first packet.
 pub const NEW: CtStates = 1 << 3;
-/// The destination was translated.
+/// Destination was translated.
 pub const STATE_DNAT: CtStates = 1 << 7;
 
 /// `-m conntrack --ctstate` (`xt_conntrack.h`, `struct xt_conntrack_mtinfo3`).
@@ -87,7 +87,7 @@ pub fn conntrack_state(states: CtStates, inverted: bool) -> XtExtension<168> {
 pub fn one_in(n: u32) -> XtExtension<24> {
     let n = n.max(1);
     let probability = ((1 << 31) + n / 2) / n;
-    // iptables writes `nth.count`, too, which the kernel ignores.
+    // The kernel ignores iptables' `nth.count`.
     XtExtension::new("statistic", 0).u32(4, probability).u32(12, probability)
 }
 
@@ -112,7 +112,7 @@ fn recent(list: &str, mask: IpAddr, check_set: u8, seconds: u32) -> Result<XtExt
     })
 }
 
-/// The packet's end that a dimension matches.
+/// Per dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetDirection {
     /// `src`.
@@ -147,7 +147,7 @@ pub fn udp() -> XtExtension<16> {
 /// `-m sctp`, with an optional `--dport` (`xt_sctp.h`, `struct xt_sctp_info`).
 pub fn sctp(destination_port: Option<u16>) -> XtExtension<296> {
     const DESTINATION_PORTS: u32 = 2;
-    // As iptables fills the unused chunk types of `flag_info`.
+    // As iptables fills unused `flag_info`.
     let info = [268, 271, 274, 277].into_iter().fold(XtExtension::new("sctp", 0), |info, at| info.at(at, &[0xff]));
     match destination_port {
         Some(port) => info.u16(0, port).u16(2, port).u32(284, DESTINATION_PORTS),
@@ -155,7 +155,7 @@ pub fn sctp(destination_port: Option<u16>) -> XtExtension<296> {
     }
 }
 
-/// `-m mark` (`xt_mark.h`, `struct xt_mark_mtinfo1`). iptables-nft writes native expressions instead:
+/// `-m mark` (`xt_mark.h`, `struct xt_mark_mtinfo1`). iptables-nft uses native expressions:
 /// [`iptables::RuleBuilder::mark`](crate::iptables::RuleBuilder::mark).
 pub fn mark(mark: u32, mask: u32, inverted: bool) -> XtExtension<16> {
     XtExtension::new("mark", 1).u32(0, mark).u32(4, mask).at(8, &[u8::from(inverted)])

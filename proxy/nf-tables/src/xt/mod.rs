@@ -1,7 +1,7 @@
-//! xt matches and targets: name, revision, and the bytes of a C structure.
+//! xt matches and targets: name, revision, and a C structure's bytes.
 //!
-//! The structures are those of a 64-bit machine in host order, padded to a multiple of eight bytes (`XT_ALIGN`). Each
-//! function names its header in `include/uapi/linux/netfilter/`.
+//! Structures are those of 64-bit machines in host order, padded to eight bytes (`XT_ALIGN`). Each function names its
+//! header in `include/uapi/linux/netfilter/`.
 
 mod matches;
 mod targets;
@@ -12,14 +12,14 @@ pub use matches::{
 };
 pub use targets::{dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, set_xmark};
 
-/// A match or target with `N` bytes of data.
+/// `N` bytes of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XtExtension<const N: usize> {
-    /// The name, such as `conntrack` or `DNAT`.
+    /// Such as `DNAT`.
     pub name: &'static str,
-    /// The revision of its structure.
+    /// Structure's revision.
     pub revision: u32,
-    /// The bytes of the structure.
+    /// Structure's bytes.
     pub info: [u8; N],
 }
 
@@ -28,7 +28,7 @@ impl<const N: usize> XtExtension<N> {
         XtExtension { name, revision, info: [0; N] }
     }
 
-    /// Writes bytes into the structure. The offsets are constants of this crate.
+    /// Offsets are constants.
     pub(crate) fn at(mut self, offset: usize, bytes: &[u8]) -> XtExtension<N> {
         if let Some(room) = self.info.get_mut(offset..offset + bytes.len()) {
             room.copy_from_slice(bytes);

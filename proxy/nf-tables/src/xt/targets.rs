@@ -8,7 +8,7 @@ use super::XtExtension;
 const ADDRESSES: u32 = 1 << 0;
 const PORTS: u32 = 1 << 1;
 const RANDOM_FULLY: u32 = 1 << 4;
-/// `ICMP_PORT_UNREACHABLE` among `enum ipt_reject_with` (`include/uapi/linux/netfilter_ipv4/ipt_REJECT.h`).
+/// `ICMP_PORT_UNREACHABLE` (`include/uapi/linux/netfilter_ipv4/ipt_REJECT.h`).
 const PORT_UNREACHABLE_V4: u32 = 3;
 /// `IP6T_ICMP6_PORT_UNREACH` (`include/uapi/linux/netfilter_ipv6/ip6t_REJECT.h`).
 const PORT_UNREACHABLE_V6: u32 = 4;

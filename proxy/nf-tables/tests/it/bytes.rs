@@ -4,7 +4,7 @@ use nf_tables::iptables::{InterfaceMatch, Prefix, RuleBuilder, RuleHeader};
 use nf_tables::xt::{self, AddrTypeMatch, SetDirection};
 use nf_tables::{Batch, Element, ElementValue, EncodeError, Family, NfVerdict, Rule, Table, expressions};
 
-/// The expressions as text: `name type=value …`, values in hexadecimal.
+/// `name type=value …`, hexadecimal.
 fn shown(rule: &Rule) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let one = |expression: nf_tables::Expression<'_>| {
@@ -67,7 +67,6 @@ fn shorter_prefixes_are_shorter_payloads() {
     assert_eq!(shown("10.1.2.3", 0, Family::Ipv4), "");
 }
 
-/// Name, revision, length, and the nonzero bytes with their offsets.
 fn extension<const N: usize>(extension: &xt::XtExtension<N>) -> (&'static str, u32, usize, Vec<(usize, u8)>) {
     let bytes = extension.info.iter().copied().enumerate().filter(|(_, byte)| *byte != 0);
     (extension.name, extension.revision, N, bytes.collect())
@@ -140,7 +139,7 @@ fn a_mistake_leaves_the_batch_as_it_was() {
     let elements = [Element::new(&[1]), Element::to(&[2], ElementValue::Data(&long))];
     assert!(batch.add_elements(table, "s", elements).is_err());
     assert_eq!((batch.len(), batch.operations(), batch.messages()), before);
-    // Twice 40,000 bytes do not fit into a rule.
+    // Twice 40,000 bytes exceed a rule.
     let mut rule = Rule::new();
     rule.raw("a", &long[..40_000]).raw("b", &long[..40_000]);
     let error = EncodeError::AttributeTooLong { kind: 4, length: rule.expressions().len() };

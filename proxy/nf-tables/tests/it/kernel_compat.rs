@@ -1,4 +1,4 @@
-//! Compares this crate's rules with those of iptables-nft, as bytes and as text.
+//! Compares with iptables-nft, as bytes and text.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,6 @@ use nf_tables::iptables::{BUILT_IN, InterfaceMatch, Prefix, RuleBuilder, RuleHea
 use nf_tables::xt::{self, AddrTypeMatch, SetDirection::Destination, SetDirection::Source};
 use nf_tables::{Batch, EncodeError, Family, NfSocket, NfVerdict, Rule, Table, canonical};
 
-/// A rule: its table, its text in `iptables-save`, and its encoder. `CHAIN` is a chain to jump to.
 struct RuleForm {
     table: &'static str,
     text: String,
@@ -30,7 +29,6 @@ fn protocol(number: u8) -> RuleHeader<'static> {
 
 const PROTOCOLS: [(u8, &str); 3] = [(6, "tcp"), (17, "udp"), (132, "sctp")];
 
-/// Rules without addresses.
 fn of_any_family(family: Family) -> Vec<RuleForm> {
     let build = move |rule: &mut Rule, header: &RuleHeader<'_>, rest: &dyn Fn(RuleBuilder<'_>)| {
         rest(RuleBuilder::new(rule, family, header));
@@ -141,7 +139,6 @@ fn of_any_family(family: Family) -> Vec<RuleForm> {
     forms
 }
 
-/// Rules with addresses.
 fn with_addresses(family: Family) -> Vec<RuleForm> {
     let (prefixes, backend): (&[&str], &str) = match family {
         Family::Ipv6 => (
@@ -200,10 +197,9 @@ fn with_addresses(family: Family) -> Vec<RuleForm> {
     forms
 }
 
-/// Rules that match IP sets.
 fn of_sets(family: Family, socket: &mut NfSocket) -> Vec<RuleForm> {
     let inet = if family == Family::Ipv6 { "inet6" } else { "inet" };
-    // So that no set has the number 0.
+    // No tested set has number 0.
     shell(&format!("ipset create filler-{inet} hash:ip"));
     let sets: [(&str, &str, &[xt::SetDirection]); 4] = [
         ("A", "hash:ip", &[Destination]),
@@ -214,7 +210,7 @@ fn of_sets(family: Family, socket: &mut NfSocket) -> Vec<RuleForm> {
     let text = |direction: &xt::SetDirection| if *direction == Source { "src" } else { "dst" };
     let mut forms = Vec::new();
     for (name, kind, directions) in sets {
-        // The kernel releases a set some time after its last rule, so each family has sets of its own.
+        // The kernel releases a set some time after its last rule, so families share none.
         let name = format!("{name}-{inet}");
         shell(&format!("ipset create {name} {kind} family {inet}"));
         let index = socket.ip_set(&name).unwrap().unwrap();
@@ -233,13 +229,13 @@ fn of_sets(family: Family, socket: &mut NfSocket) -> Vec<RuleForm> {
 
 const FAMILIES: [(Family, &str); 2] = [(Family::Ipv4, "iptables-nft"), (Family::Ipv6, "ip6tables-nft")];
 
-/// The output of `iptables-save`, without comments.
+/// Without comments.
 fn save(command: &str) -> String {
     let printed = shell(&format!("{command}-save"));
     printed.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
 }
 
-/// Each rule has its own chain, so that a failure names it.
+/// One per rule, so that a failure names it.
 fn chain(at: usize) -> String {
     format!("FORM-{at}")
 }
@@ -315,8 +311,7 @@ fn compare(family: Family, command: &str, forms: &[RuleForm], socket: &mut NfSoc
     clear(socket, family);
 }
 
-/// Rules of this crate and of iptables-nft-restore print the same, and the kernel reports the canonical bytes that were
-/// sent.
+/// Both programs' rules print the same, and the kernel reports the sent canonical bytes.
 #[test]
 fn every_form_is_as_iptables_writes_it() {
     if !inside!() {
@@ -375,7 +370,6 @@ fn random_rules_are_as_iptables_writes_them() {
     }
 }
 
-/// The text of `iptables-save`, with masked addresses.
 fn text_of(header: &RuleHeader<'_>, port: Option<((u8, &str), u16)>) -> String {
     let not = |negated: bool| if negated { "! " } else { "" };
     let prefix = |option: &str, prefix: Option<Prefix>| {
@@ -403,7 +397,7 @@ fn text_of(header: &RuleHeader<'_>, port: Option<((u8, &str), u16)>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// iptables-nft accepts this crate's base chains as built-in, and `BUILT_IN` describes those of iptables-nft.
+/// iptables-nft accepts this crate's base chains, and `BUILT_IN` describes its own.
 #[test]
 fn base_chains_are_those_of_iptables() {
     if !inside!() {
@@ -412,7 +406,7 @@ fn base_chains_are_those_of_iptables() {
     let mut socket = NfSocket::open().unwrap();
     for (family, command) in FAMILIES {
         for table in ["raw", "mangle", "filter", "security", "nat"] {
-            // iptables creates the chains of a table at the first rule.
+            // iptables creates a table's chains at the first rule.
             let names = BUILT_IN.iter().filter(|(of, _, _)| *of == table).map(|(_, name, _)| *name);
             names.for_each(|name| drop(shell(&format!("{command} -t {table} -A {name}"))));
         }

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::support::{TABLE, comments, inside, named, refused};
 use nf_tables::{Batch, NfSocket, RulePosition};
 
-/// Repeats `check` while another thread calls `write` in bursts. A dump needs the pause between two bursts, which lasts
-/// until the next check ends.
+/// `write` runs in bursts. A dump needs the pause between two, which lasts until the next check ends.
 fn read_while(mut write: impl FnMut(&mut NfSocket) + Send, mut check: impl FnMut(&mut NfSocket) -> Result<(), String>) {
     let (stop, readings) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -81,7 +80,7 @@ fn a_dump_is_of_one_moment() {
     read_while(write, they_stay);
 }
 
-/// The kernel counts uncommitted rules, which never become a generation.
+/// The kernel counts uncommitted rules.
 #[test]
 fn a_dump_is_whole_while_others_fail() {
     if !inside!() {
@@ -98,7 +97,7 @@ fn a_dump_is_whole_while_others_fail() {
     read_while(write, they_stay);
 }
 
-/// Each batch replaces all rules of a chain: a dump has those of one batch.
+/// Each batch replaces a chain's rules.
 #[test]
 fn a_dump_is_of_one_generation() {
     if !inside!() {
@@ -128,7 +127,7 @@ fn versions_of(rules: usize) {
     });
 }
 
-/// Each batch changes two chains: a snapshot has both of one batch.
+/// Each batch changes two chains.
 #[test]
 fn a_snapshot_is_of_one_generation() {
     if !inside!() {

@@ -1,5 +1,3 @@
-//! The kernel accepts every native expression, and reports the canonical bytes that were sent.
-
 use crate::support::inside;
 use nf_tables::{
     BaseChain, Batch, Bitwise, ChainPolicy, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, Family, FibResult, Lookup,
@@ -11,7 +9,7 @@ const R1: Register = Register::R1;
 
 type Write = fn(&mut Rule, Family);
 
-/// Each rule in a chain with a suitable hook: source NAT in postrouting, destination NAT in prerouting.
+/// In chains with suitable hooks.
 const FORMS: &[(&str, Write)] = &[
     ("pre", |rule, family| {
         let offset = if family == Family::Ipv6 { 24 } else { 16 };

@@ -1,5 +1,3 @@
-//! Commits, refusals, and queries.
-
 use std::process::Command;
 
 use crate::support::{TABLE, comments, inside, named, refused, this_test};
@@ -41,7 +39,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
         "{error}"
     );
 
-    // A refusal of the first, the last, and the only operation.
+    // The first, the last, and the only operation.
     for (first, last) in [(true, false), (false, true), (true, true)] {
         batch.clear();
         batch.add_table(TABLE).unwrap();
@@ -60,7 +58,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
     batch.delete_table(TABLE).unwrap();
     assert_eq!(refused(&socket.commit(&batch).unwrap_err()), [(0, libc::ENOENT)]);
 
-    // The same batch without its error.
+    // Without the error.
     batch.clear();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
@@ -140,7 +138,7 @@ fn a_batch_fits_or_is_reported_as_too_large() {
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
-    // An expression of 40,000 bytes makes few messages of a large batch.
+    // 40,000 bytes: a large batch of few messages.
     let mut rule = Rule::new();
     rule.counter().raw("counter", &[&[0x41, 0x9c, 0xff, 0x3f], &[0; 40_000 - 4 + 1][..], &[0; 3]].concat());
     let mut before = batch.checkpoint();
@@ -154,7 +152,7 @@ fn a_batch_fits_or_is_reported_as_too_large() {
     }
     assert!(chains(&mut socket).is_empty());
     batch.rollback(before);
-    // The length of a chain's name fills the batch to the last byte.
+    // A chain's name fills the batch to the last byte.
     let padded = |batch: &mut Batch, bytes: usize| {
         let rest = bytes - batch.len() - 20 - 8 - 4;
         batch.add_chain(TABLE, &"x".repeat(rest - 1))
@@ -284,7 +282,7 @@ fn elements_are_added_read_and_deleted_in_any_number() {
     seen.sort();
     assert_eq!(seen, keys);
 
-    // A second value for a key is refused under the operation's number, in whichever message it is.
+    // The refusal has the operation's number, in whichever message the key is.
     for wrong in [0, 2500, 4999] {
         batch.clear();
         let value =

@@ -1,4 +1,4 @@
-//! The entries that the kernel dumps (since 5.8; `ctnetlink_alloc_filter` in net/netfilter/nf_conntrack_netlink.c).
+//! Filters of dumps (since 5.8; `ctnetlink_alloc_filter` in net/netfilter/nf_conntrack_netlink.c).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::model::{Frontend, Protocol};
 const CTA_FILTER: u16 = 25;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
-/// Parts of a tuple to compare (`CTA_FILTER_F_*` in net/netfilter/nf_internals.h).
+/// `CTA_FILTER_F_*` (net/netfilter/nf_internals.h).
 const IP_SRC: u32 = 1;
 const IP_DST: u32 = 1 << 1;
 const PROTO_NUM: u32 = 1 << 3;
@@ -25,7 +25,6 @@ const PROTO_DST_PORT: u32 = 1 << 5;
 pub enum FlowFilter {
     None,
     Protocol(Protocol),
-    /// Flows whose clients send to a frontend.
     To(Protocol, Frontend),
     /// Flows that a server answers.
     From(Protocol, SocketAddr),
@@ -42,7 +41,7 @@ impl FlowFilter {
             FlowFilter::To(protocol, Frontend::NodePort(port)) => (protocol, None, Some(*port)),
             FlowFilter::From(protocol, server) => (protocol, Some(server.ip()), Some(server.port())),
         };
-        // A server answers as the source of the reply tuple.
+        // The server is the source of the reply tuple.
         let (tuple, tuple_flags) = match self {
             FlowFilter::From(..) => (CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS),
             _ => (CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS),
@@ -53,8 +52,7 @@ impl FlowFilter {
         };
         let mut flags = PROTO_NUM;
         writer.nest(tuple, |writer| {
-            // The kernel inverts the comparison of IPv6 addresses (`!ipv6_addr_cmp()` in
-            // `ctnetlink_filter_match_tuple`, seen with 6.18).
+            // The kernel inverts the comparison of IPv6 addresses (`ctnetlink_filter_match_tuple`, seen with 6.18).
             if let Some(IpAddr::V4(address)) = address {
                 flags |= address_flag;
                 writer.nest(CTA_TUPLE_IP, |writer| writer.put(address_kind, &address.octets()));

@@ -1,4 +1,4 @@
-//! conntrack entries, read and deleted through netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
+//! conntrack entries by netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
 
 mod filter;
 mod scan;
@@ -22,7 +22,6 @@ pub use scan::{DELETIONS_PER_DATAGRAM, ENTRIES_PER_STEP, ScanStep};
 const CT_NEW: u16 = 1 << 8;
 const CT_GET: u16 = 1 << 8 | 1;
 const CT_DELETE: u16 = 1 << 8 | 2;
-/// Length of `struct nfgenmsg`.
 const NFGENMSG: usize = 4;
 
 const CTA_TUPLE_ORIG: u16 = 1;
@@ -45,13 +44,11 @@ const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_TCP_STATE: u16 = 1;
 /// `IPS_DST_NAT` (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
 const IPS_DST_NAT: u32 = 1 << 5;
-/// `TCP_CONNTRACK_TIME_WAIT` and `TCP_CONNTRACK_CLOSE` (`include/uapi/linux/netfilter/nf_conntrack_tcp.h`): neither end
-/// expects another packet.
+/// `TCP_CONNTRACK_TIME_WAIT` and `TCP_CONNTRACK_CLOSE` (`include/uapi/linux/netfilter/nf_conntrack_tcp.h`).
 const CLOSED: [u8; 2] = [7, 8];
 
 pub trait Conntrack {
-    /// Deletes stale entries in one step of a scan, by one dump for each filter. A new scan begins with `anew`, and
-    /// after an error.
+    /// One step of a scan, with one dump per filter. A new scan begins with `anew`, and after an error.
     fn delete_some(
         &mut self,
         family: Family,
@@ -60,7 +57,7 @@ pub trait Conntrack {
         stale: &dyn Fn(&Flow) -> bool,
     ) -> io::Result<ScanStep>;
 
-    /// Runs a whole scan; returns how many entries it deleted.
+    /// Runs a whole scan; returns the number of deleted entries.
     fn delete(&mut self, family: Family, filters: &[FlowFilter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
         let mut step = self.delete_some(family, filters, true, stale)?;
         let mut deleted = step.deleted;
@@ -74,8 +71,8 @@ pub trait Conntrack {
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>>;
 }
 
-/// The table of the network namespace of the first call. The socket stays open: closing it waits until the kernel has
-/// freed the objects of the last nf_tables transaction (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
+/// Keeps its socket open: closing waits until the kernel has freed the objects of the last nf_tables transaction
+/// (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
 #[derive(Debug, Default)]
 pub struct ConntrackNetlink {
     socket: Option<Socket>,
@@ -91,7 +88,7 @@ impl ConntrackNetlink {
         }
     }
 
-    /// Drops the socket after a failure, since it may hold the rest of an answer.
+    /// Drops the socket after a failure: it may hold the rest of an answer.
     fn with_socket<T>(&mut self, work: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
         let socket = self.socket.take().map_or_else(connect, Ok)?;
         let result = work(&socket)?;
@@ -151,7 +148,7 @@ fn request(kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attribu
     message
 }
 
-/// Passes the entries of one datagram to `entry`; returns whether the answer is complete.
+/// Returns whether the answer is complete.
 fn receive(socket: &Socket, flags: i32, mut entry: impl FnMut(Attributes<'_>)) -> io::Result<bool> {
     let mut end = None;
     netlink::receive(socket, flags, |message| match message.content() {
@@ -200,7 +197,6 @@ fn read_flow(entry: Attributes<'_>) -> Option<Flow> {
     })
 }
 
-/// Decodes these bytes as an answer, for [`crate::fuzzing`].
 pub(crate) fn fuzz(bytes: &[u8]) {
     for entry in Messages::new(bytes).filter_map(|message| entry_of(&message)) {
         let _ = (is_closed(entry), read_flow(entry));

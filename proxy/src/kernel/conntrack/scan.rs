@@ -1,5 +1,5 @@
-//! Deletes entries during a dump. The dump continues at the last listed entry, or at the begin of its bucket if the
-//! entry was deleted (`ctnetlink_dump_table` in net/netfilter/nf_conntrack_netlink.c), so deletions hide no entry.
+//! Deletes entries during a dump. No deletion hides an entry: the dump continues at the last listed entry, or at the
+//! start of its bucket (`ctnetlink_dump_table` in net/netfilter/nf_conntrack_netlink.c).
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::{CT_DELETE, CT_GET, CTA_ID, CTA_TUPLE_ORIG, FlowFilter, connect, read
 use crate::kernel::netlink::NLM_F_DUMP;
 use crate::model::{Family, Flow};
 
-/// A step of some 15 ms, for which a change of rules may have to wait.
+/// Some 15 ms, for which a sync may have to wait.
 pub const ENTRIES_PER_STEP: usize = 4096;
 /// A failed deletion takes 0.8 of the receive buffer's 208 KiB (`net.core.rmem_default`).
 pub const DELETIONS_PER_DATAGRAM: usize = 128;
@@ -24,11 +24,9 @@ pub struct ScanStep {
     pub is_last: bool,
 }
 
-/// A scan of the table, between two steps.
 #[derive(Debug)]
 pub(super) struct ConntrackScan {
     family: Family,
-    /// Dumps that have not begun.
     rest: Vec<FlowFilter>,
     pub(super) is_dumping: bool,
 }
@@ -38,7 +36,7 @@ impl ConntrackScan {
         ConntrackScan { family, rest: filters.to_vec(), is_dumping: false }
     }
 
-    /// `deletions` is another socket, since refusals would mix with entries.
+    /// `deletions` is another socket: refusals would mix with entries.
     pub(super) fn step(
         &mut self,
         dump: &Socket,
@@ -77,7 +75,7 @@ struct DeletionBatch {
 }
 
 impl DeletionBatch {
-    /// The original tuple and the ID name exactly this entry.
+    /// The original tuple and the ID identify an entry.
     fn add(&mut self, family: Family, entry: Attributes<'_>) {
         let message = request(CT_DELETE, 0, family, |writer| {
             entry.get(CTA_TUPLE_ORIG).into_iter().for_each(|tuple| writer.put_nested(CTA_TUPLE_ORIG, tuple));
@@ -92,7 +90,7 @@ impl DeletionBatch {
         self.count += 1;
     }
 
-    /// The kernel deletes before the send returns, and answers failures only.
+    /// The kernel deletes before the send returns, and answers only failures.
     fn send(self, socket: &mut Option<Socket>, step: &mut ScanStep) -> io::Result<()> {
         if self.count == 0 {
             return Ok(());
@@ -111,7 +109,7 @@ impl DeletionBatch {
     }
 }
 
-/// How many entries expired before their deletion.
+/// The number of entries that expired first.
 fn failures(socket: &Socket) -> io::Result<usize> {
     let mut failed = 0;
     loop {

@@ -1,5 +1,3 @@
-//! IP sets for iptables rules.
-
 mod fake;
 mod netlink;
 
@@ -16,9 +14,9 @@ pub(crate) use netlink::fuzz;
 use super::netlink::NetlinkError;
 use crate::model::{Family, Protocol};
 
-/// Default size limit of a hash (`IPSET_DEFAULT_MAXELEM`).
+/// `IPSET_DEFAULT_MAXELEM`, of a hash.
 pub const DEFAULT_MAXELEM: u32 = 65_536;
-/// Default number of buckets (`IPSET_DEFAULT_HASHSIZE`).
+/// `IPSET_DEFAULT_HASHSIZE`, in buckets.
 pub const DEFAULT_HASHSIZE: u32 = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +32,6 @@ impl SetType {
     pub const ALL: [SetType; 5] =
         [SetType::BitmapPort, SetType::HashIp, SetType::HashIpPort, SetType::HashIpPortIp, SetType::HashIpPortNet];
 
-    /// The kernel's name.
     pub fn as_str(self) -> &'static str {
         match self {
             SetType::BitmapPort => "bitmap:port",
@@ -74,7 +71,7 @@ pub enum SetMember {
     Ip(IpAddr),
     IpPort(IpAddr, Protocol, u16),
     IpPortIp(IpAddr, Protocol, u16, IpAddr),
-    /// The range has no host bits and is not /0.
+    /// No host bits, and not /0.
     IpPortNet(IpAddr, Protocol, u16, IpNet),
 }
 
@@ -123,11 +120,10 @@ impl fmt::Display for SetMember {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Set {
-    /// The kernel's name of the type.
     pub kind: String,
-    /// Most members; 0 for a bitmap.
+    /// 0 for a bitmap.
     pub maxelem: u32,
-    /// The members that this proxy can decode.
+    /// Without undecodable ones.
     pub members: BTreeSet<SetMember>,
 }
 
@@ -139,17 +135,16 @@ pub struct SetChange {
 }
 
 pub trait IpSets {
-    /// Lists a set, if it exists.
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError>;
 
     fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError>;
 
-    /// Makes changes in order; ignores existing and missing members.
+    /// In order; ignores existing and missing members.
     fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError>;
 
-    /// Exchanges two sets of one type atomically.
+    /// Atomic, for sets of one type.
     fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError>;
 
-    /// Deletes a set, if it exists. Fails while a rule refers to it.
+    /// Ignores a missing set. Fails while a rule refers to the set.
     fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError>;
 }

@@ -1,5 +1,3 @@
-//! IP sets through netlink (`include/uapi/linux/netfilter/ipset/ip_set.h`).
-
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -14,11 +12,10 @@ use super::{DEFAULT_HASHSIZE, IpSets, Set, SetChange, SetHeader, SetMember, SetT
 use crate::kernel::netlink::{NLM_F_CREATE, NLM_F_EXCL, NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
-/// `NFNL_SUBSYS_IPSET` (`include/uapi/linux/netfilter/nfnetlink.h`).
+/// `include/uapi/linux/netfilter/nfnetlink.h`.
 const SUBSYSTEM: u16 = 6;
-/// The oldest protocol, which all kernels since 2.6.39 speak (`IPSET_PROTOCOL_MIN`).
+/// `IPSET_PROTOCOL_MIN`: all kernels since 2.6.39.
 const PROTOCOL: u8 = 6;
-/// Length of `struct nfgenmsg`.
 const NFGENMSG: usize = 4;
 
 const CMD_CREATE: u16 = 2;
@@ -52,12 +49,12 @@ const ATTR_IPADDR_IPV6: u16 = 2;
 
 /// `IPSET_ERR_EXIST`: nothing to add or delete.
 const ERR_EXIST: i32 = 4103;
-/// `IPSET_ERR_BUSY`: a rule refers to the set, or did a moment ago: nf_tables releases sets after it acknowledges the
-/// deletion (`nf_tables_trans_destroy_work`).
+/// `IPSET_ERR_BUSY`: a rule refers to the set. nf_tables releases sets after it acknowledges the rule's deletion
+/// (`nf_tables_trans_destroy_work`).
 const ERR_BUSY: i32 = 4100;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
-/// Each takes up to 72 bytes, and 65,535 fit.
+/// Up to 72 bytes each; 65,535 fit.
 const MEMBERS_PER_REQUEST: usize = 500;
 
 pub struct Nfnetlink {
@@ -139,7 +136,7 @@ impl IpSets for Nfnetlink {
                 let operation = format!("{verb} the set {} {} member(s) from {first} on", change.set, part.len());
                 let mut request = request_for(command, &change.set, operation);
                 request.harmless = &[ERR_EXIST];
-                // The kernel demands it with several members.
+                // Mandatory with several members.
                 request.body.put(ATTR_LINENO, &0u32.to_ne_bytes());
                 request.body.nest(ATTR_ADT, |members| {
                     part.iter().for_each(|member| members.nest(ATTR_DATA, |data| write_member(member, data)));
@@ -252,7 +249,6 @@ fn read_member(kind: SetType, member: Attributes<'_>) -> Option<SetMember> {
     })
 }
 
-/// Decodes these bytes as members of a set, for [`crate::fuzzing`].
 pub(crate) fn fuzz(payload: &[u8]) {
     let attributes = body(payload);
     for kind in SetType::ALL {

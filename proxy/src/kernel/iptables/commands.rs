@@ -1,5 +1,3 @@
-//! The commands, with deadlines.
-
 use std::process::Output;
 use std::time::Duration;
 
@@ -11,20 +9,20 @@ use crate::kernel::{capabilities, command};
 use crate::model::Family;
 use crate::ruleset::{RestoreLine, Transaction};
 
-/// Seconds to wait for the lock of the legacy tables.
+/// Seconds.
 pub(super) const LOCK_WAIT: &str = "5";
-/// A dump of 160,000 rules takes a few seconds on a busy node.
+/// 160,000 rules take a few seconds on a busy node.
 const READ: Duration = Duration::from_secs(60);
-/// Deadline of a restore, plus [`RESTORE_LINE`] for each line.
+/// Plus [`RESTORE_LINE`] per line.
 const RESTORE: Duration = Duration::from_secs(30);
-/// `iptables-nft-restore` 1.8.9 took over five minutes for 270,000 lines (5,000 services of 10 endpoints).
+/// `iptables-nft-restore` 1.8.9 took over five minutes for 270,000 lines.
 const RESTORE_LINE: Duration = Duration::from_millis(5);
-/// The capacity of a pipe (pipe(7)).
+/// A pipe's capacity (pipe(7)).
 const PIECE: usize = 64 << 10;
 
 pub struct Commands {
     family: Family,
-    /// By the command's version text.
+    /// From the version text.
     is_nft: bool,
     references: ReferenceCounts,
     command: &'static str,
@@ -99,7 +97,6 @@ impl Iptables for Commands {
     }
 }
 
-/// Runs a command that changes nothing.
 pub(super) fn read(program: &str, arguments: &[&str]) -> Result<Output, IptablesError> {
     let output = start(program, arguments, None, READ)?;
     check(&format!("{program} {}", arguments.join(" ")), &output, None)?;
@@ -139,7 +136,7 @@ fn check(command: &str, output: &Output, input: Option<&Transaction>) -> Result<
 }
 
 fn failed(command: String, status: i32, message: &str) -> IptablesError {
-    // The commands report missing rights only in words. iptables-legacy-restore says only that it cannot begin.
+    // Commands report missing rights only in words; iptables-legacy-restore only says that it cannot begin.
     let cannot_begin = message.contains("unable to initialize table") && capabilities::lacking(true).is_some();
     if cannot_begin || message.contains("Permission denied") || message.contains("Operation not permitted") {
         let command = command.split(' ').next().unwrap_or_default().to_owned();
@@ -151,7 +148,6 @@ fn failed(command: String, status: i32, message: &str) -> IptablesError {
     IptablesError::Failed { command, status, message: message.replace('\n', "; ") }
 }
 
-/// Whether the text consists of complete tables.
 fn is_whole(text: &str) -> bool {
     let mut open = false;
     let balanced = text.lines().all(|line| match (line.starts_with('*'), line == "COMMIT") {
@@ -162,7 +158,7 @@ fn is_whole(text: &str) -> bool {
     balanced && !open
 }
 
-/// The line of the input that a message such as `iptables-restore: line 7 failed` names.
+/// The input's line that a message such as `iptables-restore: line 7 failed` names.
 fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, RestoreLine<'a>)> {
     // Or `Error occurred at line: 7`.
     let after = message.split("line").nth(1)?.trim_start_matches([':', ' ']);

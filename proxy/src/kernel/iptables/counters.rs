@@ -1,5 +1,3 @@
-//! Reads the counters of rules, for metrics.
-
 use super::commands::{LOCK_WAIT, read};
 use super::{IptablesError, Table};
 
@@ -22,24 +20,24 @@ impl CommandCounters {
         CommandCounters { command: command.to_owned(), save: save.to_owned() }
     }
 
-    /// The rules of one chain. With legacy this reads the whole table.
+    /// With legacy this reads the whole table.
     pub fn of_chain(&self, table: Table, chain: &str) -> Result<Vec<CountedRule>, IptablesError> {
         let arguments = ["-w", LOCK_WAIT, "-t", table.as_str(), "-v", "-S", chain];
         let output = read(&self.command, &arguments)?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(listed).collect())
     }
 
-    /// The rules of a table: as expensive as a full dump.
+    /// As expensive as a full dump.
     pub fn of_table(&self, table: Table) -> Result<Vec<CountedRule>, IptablesError> {
         let output = read(&self.save, &["-c", "-t", table.as_str()])?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(saved).collect())
     }
 }
 
-/// `-A CHAIN … -c PACKETS BYTES -j TARGET`, as `-v -S` prints it.
+/// `-A CHAIN … -c PACKETS BYTES -j TARGET` (`-v -S`).
 fn listed(line: &str) -> Option<CountedRule> {
     let (chain, rest) = line.strip_prefix("-A ")?.split_once(' ')?;
-    // The option is the last `-c` before two numbers; a comment may contain it, too.
+    // A comment may contain `-c`, too.
     let places = rest.match_indices("-c ").map(|(at, _)| at).filter(|at| *at == 0 || rest[..*at].ends_with(' '));
     let counted = |at: usize| {
         let mut words = rest[at..].splitn(4, ' ').skip(1);
@@ -51,7 +49,7 @@ fn listed(line: &str) -> Option<CountedRule> {
     places.filter_map(counted).last()
 }
 
-/// `[PACKETS:BYTES] -A CHAIN …`, as `iptables-save -c` prints it.
+/// `[PACKETS:BYTES] -A CHAIN …` (`iptables-save -c`).
 fn saved(line: &str) -> Option<CountedRule> {
     let (packets, rest) = line.strip_prefix('[')?.split_once(':')?;
     let (chain, rule) = rest.split_once("] -A ")?.1.split_once(' ')?;

@@ -11,15 +11,14 @@ type Chains = BTreeMap<String, Vec<String>>;
 #[derive(Debug, Clone)]
 pub struct FakeIptables {
     pub tables: BTreeMap<Table, Chains>,
-    /// Every input of `restore`, including refused ones.
+    /// Including refused ones.
     pub restored: Vec<String>,
-    /// This many restores fail, as if another program held the lock.
+    /// As if another program held the lock.
     pub fail_restores: usize,
-    /// The next restores are killed after this many tables.
+    /// Tables after which the next restores are killed.
     pub kill_after: Vec<usize>,
-    /// Refuses a rule with this text, and its whole table.
+    /// Refuses a table with this text.
     pub refuse: Option<String>,
-    /// Most lines of a table; more are too large.
     pub line_limit: usize,
 }
 
@@ -46,7 +45,7 @@ impl Default for FakeIptables {
 const TARGETS: [&str; 9] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "REDIRECT", "MASQUERADE", "LOG"];
 
 impl FakeIptables {
-    /// Deletes everything but the built-in chains, like a firewall's reload.
+    /// Keeps the built-in chains, like a firewall's reload.
     pub fn flush(&mut self) {
         self.tables = FakeIptables::default().tables;
     }
@@ -113,7 +112,6 @@ impl FakeIptables {
         text + "COMMIT\n"
     }
 
-    /// Applies an input of `iptables-restore --noflush`.
     pub fn take(&mut self, input: &str) -> Result<(), IptablesError> {
         self.restored.push(input.to_owned());
         if self.fail_restores > 0 {

@@ -1,4 +1,4 @@
-//! Reads the legacy tables by socket options, without a process (`include/uapi/linux/netfilter_ipv4/ip_tables.h`,
+//! Reads the legacy tables by socket options (`include/uapi/linux/netfilter_ipv4/ip_tables.h`,
 //! `netfilter_ipv6/ip6_tables.h`, `netfilter/x_tables.h`).
 #![allow(unsafe_code, reason = "getsockopt(2) with the legacy tables' own structures, which no crate binds")]
 
@@ -13,22 +13,18 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use super::Table;
 use crate::model::Family;
 
-/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO` (both `XT_SO_GET_INFO`, base 64).
 const SO_GET_INFO: i32 = 64;
-/// `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
 const SO_GET_ENTRIES: i32 = 65;
 /// Name and size, padded to eight bytes (`struct ipt_get_entries`).
 const ENTRIES_HEADER: usize = 40;
-/// Reads at most, while another program keeps replacing the table.
+/// While another program keeps replacing the table.
 const TRIES: usize = 100;
 
-/// `XT_STANDARD_TARGET`: a verdict or a jump; `XT_ERROR_TARGET`: the head of a chain.
+/// `XT_STANDARD_TARGET`: a verdict or jump; `XT_ERROR_TARGET`: a chain's head.
 const STANDARD: &str = "";
 const ERROR: &str = "ERROR";
-/// Offset of a target's data: the length of `struct xt_entry_target`.
 const TARGET_DATA: usize = 32;
 
-/// `NF_INET_LOCAL_IN`.
 const LOCAL_IN: usize = 1;
 /// `-NF_DROP - 1`, as in a standard target.
 const DROP: i32 = -1;
@@ -38,11 +34,11 @@ pub type TableSize = (u32, u32);
 #[derive(Debug)]
 pub struct LegacyTables {
     family: Family,
-    /// `IPPROTO_RAW`, which receives nothing; open, because the watch reads often.
+    /// `IPPROTO_RAW`, which receives nothing; stays open for the watch.
     socket: OwnedFd,
 }
 
-/// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are equal.
+/// Equals `struct ip6t_getinfo`.
 #[repr(C)]
 struct GetInfo {
     name: [u8; 32],
@@ -70,12 +66,12 @@ impl LegacyTables {
         std::fs::read_to_string(file).unwrap_or_default()
     }
 
-    /// `None` if the table does not exist or is not readable.
+    /// `None` without a readable table.
     pub fn size(&self, table: Table) -> Option<TableSize> {
         self.info(table).ok().map(|info| (info.num_entries, info.size))
     }
 
-    /// Whether INPUT drops by default. Does not load the table's module.
+    /// Does not load the table's module.
     pub fn drops_input(&self) -> bool {
         let filter = Table::Filter;
         if !LegacyTables::names(self.family).lines().any(|name| name == filter.as_str()) {
@@ -99,7 +95,7 @@ impl LegacyTables {
         Ok(info)
     }
 
-    /// For each user-defined chain its rules plus its references. Reads the whole table.
+    /// By user-defined chain: its rules plus its references. Reads the whole table.
     pub fn reference_counts(&self, table: Table) -> io::Result<HashMap<String, usize>> {
         Ok(self.read(table)?.map(|(_, entries)| counts(self.family, &entries)).unwrap_or_default())
     }
@@ -163,7 +159,7 @@ impl LegacyEntry<'_> {
     }
 }
 
-/// An invalid entry ends them.
+/// Ends at an invalid entry.
 fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = LegacyEntry<'_>> {
     // `target_offset` and `next_offset`.
     let at = match family {
@@ -176,7 +172,7 @@ fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = LegacyEntry<'_>
         let half = |at: usize| Some(usize::from(u16::from_ne_bytes(rest.get(at..at + 2)?.try_into().ok()?)));
         let (target, length) = (half(at)?, half(at + 2).filter(|length| *length > 0)?);
         let target = rest.get(target..length)?;
-        // `struct xt_entry_target`: its size, then 29 bytes of name.
+        // `struct xt_entry_target`: size, then 29 bytes of name.
         let entry = LegacyEntry { offset, length, target: text(target.get(2..31)?), data: target.get(TARGET_DATA..)? };
         offset += length;
         Some(entry)
@@ -188,7 +184,6 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(&bytes[..end]).unwrap_or_default()
 }
 
-/// Whether the entry at this offset drops packets.
 fn drops(family: Family, table: &[u8], policy: u32) -> bool {
     let policy = usize::try_from(policy).unwrap_or(usize::MAX);
     entries(family, table).any(|entry| entry.offset == policy && entry.verdict() == Some(DROP))
@@ -201,7 +196,6 @@ fn counts(family: Family, table: &[u8]) -> HashMap<String, usize> {
     let mut open: Option<String> = None;
     for entry in entries(family, table) {
         if entry.target == ERROR {
-            // The end of the table.
             let name = text(entry.data.get(..30).unwrap_or_default()).to_owned();
             open = (name != ERROR).then_some(name);
             if let Some(name) = &open {
@@ -213,7 +207,7 @@ fn counts(family: Family, table: &[u8]) -> HashMap<String, usize> {
         if let Some(count) = open.as_ref().and_then(|name| chains.get_mut(name)) {
             *count += 1;
         }
-        // A rule without a target jumps to the next rule.
+        // Without a target.
         let next = entry.offset + entry.length;
         jumps.extend(entry.verdict().and_then(|to| usize::try_from(to).ok()).filter(|to| *to != next));
     }
@@ -225,7 +219,6 @@ fn counts(family: Family, table: &[u8]) -> HashMap<String, usize> {
     chains
 }
 
-/// Decodes these bytes as a table, for [`crate::fuzzing`].
 pub(crate) fn fuzz(table: &[u8]) {
     for family in Family::ALL {
         for entry in entries(family, table) {
@@ -239,7 +232,6 @@ pub(crate) fn fuzz(table: &[u8]) {
 mod tests {
     use super::*;
 
-    /// An IPv4 entry without matches.
     fn entry(target: &str, data: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 112 + TARGET_DATA + data.len().next_multiple_of(8)];
         let length = u16::try_from(bytes.len()).unwrap();

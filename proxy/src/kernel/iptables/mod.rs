@@ -1,5 +1,3 @@
-//! The iptables commands: dumps and transactional restores.
-
 mod commands;
 mod counters;
 mod fake;
@@ -19,16 +17,16 @@ pub use legacy::{LegacyTables, TableSize};
 pub use other_variant::has_any_chain;
 
 pub trait Iptables {
-    /// `iptables-save` without counters, for at least these tables.
+    /// At least these tables, without counters.
     fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError>;
 
-    /// `iptables-restore --noflush`, which applies each table as a whole or not at all.
+    /// `iptables-restore --noflush`: each table as a whole or not at all.
     fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError>;
 
-    /// For each chain its rules plus the rules that jump to it; `None` if the chain does not exist.
+    /// Rules of each chain plus the rules that jump to it; `None` without the chain.
     fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
-    /// Whether MASQUERADE supports random ports (`--random-fully`, iptables 1.6.2).
+    /// `--random-fully` (iptables 1.6.2).
     fn random_fully(&self) -> bool;
 }
 
@@ -38,41 +36,40 @@ pub enum IptablesError {
     Missing { command: String },
     #[error("cannot run {command}: {source}")]
     Run { command: String, source: std::io::Error },
-    /// Worth a retry: another program may have held the lock.
+    /// Another program may have held the lock: worth a retry.
     #[error("{command} did not end within {limit:?} and was killed")]
     TimedOut { command: String, limit: std::time::Duration },
-    /// The command succeeded with unexpected output; worth a retry.
+    /// Success with unexpected output: worth a retry.
     #[error("{command} printed something else than whole tables")]
     NoDump { command: String },
-    /// The process may not change the tables.
+    /// Without the right to change tables.
     #[error("{command} may not change this node's packet filter: {}", crate::kernel::capabilities::advice(.command != "netlink"))]
     NotPermitted { command: String },
-    /// Seen with the nft variant in a user namespace, where `net.core.wmem_max` limits netlink messages.
+    /// Seen with the nft variant in a user namespace: `net.core.wmem_max` limits netlink messages.
     #[error("{command}: the change is too large for one transaction on this kernel")]
     TooLarge { command: String },
-    /// Worth a retry, since another program may have interfered.
+    /// Worth a retry.
     #[error("{command} failed (exit status {status}): {message}")]
     Failed {
         command: String,
-        /// 4 means that another program holds the lock.
+        /// 4: another program holds the lock.
         status: i32,
-        /// The command's message, with the line that it names.
+        /// With the line that it names.
         message: String,
     },
-    /// nf_tables failed; worth a retry.
+    /// Worth a retry.
     #[error("cannot {operation}: {source}")]
     NfTables { operation: String, source: std::io::Error },
-    /// The kernel refused rules or chains, and applied nothing.
+    /// Nothing was applied.
     #[error("{}", of_all(.0))]
     Refused(Vec<RuleRefusal>),
-    /// A rule refers to a missing IP set.
+    /// A missing IP set.
     #[error("there is no IP set {name}, which a rule is about [{rule}]")]
     NoSuchSet { name: String, rule: String },
     #[error(
         "netlink writes the tables of the nft variant only: leave out --iptables-writer, or --iptables-variant legacy"
     )]
     LegacyByNetlink,
-    /// Reference counts are unavailable.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
 }
@@ -81,14 +78,12 @@ pub enum IptablesError {
 pub struct RuleRefusal {
     pub table: Table,
     pub chain: String,
-    /// The rule, unless the kernel refused the chain.
+    /// `None`: the chain was refused.
     pub rule: Option<String>,
-    /// The reason of the kernel, the encoder or the command.
     pub problem: String,
 }
 
 impl RuleRefusal {
-    /// Parses a line that appends a rule.
     fn of_line(table: Table, line: &str, problem: String) -> Option<RuleRefusal> {
         let (chain, rule) = line.strip_prefix("-A ")?.split_once(' ')?;
         Some(RuleRefusal { table, chain: chain.to_owned(), rule: Some(rule.to_owned()), problem })
@@ -111,7 +106,7 @@ fn of_all(refusals: &[RuleRefusal]) -> String {
 }
 
 impl IptablesError {
-    /// The known refusals; a command names one.
+    /// A command names only one.
     pub fn refusals(&self) -> &[RuleRefusal] {
         match self {
             IptablesError::Refused(refusals) => refusals,
@@ -119,7 +114,7 @@ impl IptablesError {
         }
     }
 
-    /// Whether the tables differ from what the proxy expects. Not a lock of another program (exit status 4,
+    /// Whether the tables differ from the proxy's expectation. False for a lock of another program (exit status 4,
     /// `RESOURCE_PROBLEM` in iptables' xtables.h).
     pub fn is_refusal(&self) -> bool {
         match self {

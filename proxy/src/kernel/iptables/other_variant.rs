@@ -1,4 +1,4 @@
-//! The tables of the other iptables variant, which the configured variant's commands do not show.
+//! The tables of the iptables variant that is not configured.
 
 use super::references::ReferenceCounts;
 use super::{LegacyTables, Table};
@@ -6,7 +6,7 @@ use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 
-/// Whether tables of a variant, `Nft` or `Legacy`, have one of these chains. Starts no process, and loads no module.
+/// Starts no process, and loads no module.
 pub fn has_any_chain(family: Family, variant: Variant, chains: &[(Table, &str)]) -> Result<bool, NetlinkError> {
     if variant == Variant::Legacy {
         return in_legacy(family, chains);
@@ -16,7 +16,7 @@ pub fn has_any_chain(family: Family, variant: Variant, chains: &[(Table, &str)])
         match questions.read(family, *table, chain) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(true),
-            // The kernel has no nf_tables (`nfnetlink_rcv_msg`).
+            // No nf_tables (`nfnetlink_rcv_msg`).
             Err(error) if matches!(error.code(), Some(nix::libc::EINVAL | nix::libc::EPROTONOSUPPORT)) => {
                 return Ok(false);
             }

@@ -1,5 +1,3 @@
-//! Reference counts of the nft variant's chains, by netlink.
-
 use nf_tables::{NfSocket, Table};
 
 use crate::kernel::netlink::NetlinkError;
@@ -7,7 +5,6 @@ use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::ruleset;
 
-/// Keeps its socket.
 #[derive(Default)]
 pub(super) struct ReferenceCounts {
     socket: Option<Box<NfSocket>>,

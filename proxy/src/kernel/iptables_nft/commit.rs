@@ -8,9 +8,9 @@ use super::{NfTables, read_error};
 use crate::kernel::iptables::{IptablesError, RuleRefusal};
 use crate::ruleset::{Rule, Table, TableChange, Transaction};
 
-/// Keeps the allocation of a batch up to this size.
+/// Bytes of a batch's allocation to keep.
 const KEPT: usize = 1 << 20;
-/// Sends the new chains of a large cluster, a hundred megabytes, in batches of this size.
+/// A large cluster's new chains take a hundred megabytes.
 const AT_ONCE: usize = 4 << 20;
 
 enum CommitStop {
@@ -29,11 +29,11 @@ struct EncodedRule {
     canonical: Vec<u8>,
 }
 
-/// In one allocation, since shared chains are long.
+/// One allocation, since shared chains are long.
 #[derive(Default)]
 struct CanonicalRules<T> {
     bytes: Vec<u8>,
-    /// The end of each rule, and its tag.
+    /// Each rule's end and tag.
     ends: Vec<(T, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl<T: Copy> CanonicalRules<T> {
     }
 }
 
-/// The chain and rule of the operations from `from` on.
+/// Chain and rule of the operations since `from`.
 struct OperationOrigin<'a> {
     from: u32,
     table: Table,
@@ -62,17 +62,16 @@ struct PendingCommit<'a> {
     batch: Batch,
     marks: Vec<OperationOrigin<'a>>,
     sets: BTreeMap<String, u16>,
-    /// Fails if another program changes the tables.
+    /// Fails after another program's change.
     guarded: bool,
-    /// The generation for which the batch is valid.
     generation: u32,
-    /// Only this program has changed the tables since they were read.
+    /// Only this program has changed the tables.
     sure: bool,
 }
 
 impl NfTables {
-    /// Returns `false` if the change is `guarded` and another program changed the tables first. Splits a change that
-    /// exceeds the socket's buffer.
+    /// Returns `false` if the change is `guarded` and another program changed the tables first. Splits changes that
+    /// exceed the socket's buffer.
     pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
         let sure = guarded && self.known == Some(generation);
@@ -88,7 +87,7 @@ impl NfTables {
             self.batch = batch;
         }
         if result.is_err() {
-            // The failed batch may have contained the built-in chains.
+            // The failed batch may have added the built-in chains.
             self.ready.clear();
         }
         match result {
@@ -103,7 +102,7 @@ impl<'a> PendingCommit<'a> {
     fn all(&mut self, change: &'a Transaction) -> Result<(), CommitStop> {
         for (table, change) in change.tables.iter().filter(|(_, change)| !change.is_empty()) {
             self.built_in(*table)?;
-            // Before any rule that jumps to one of these chains.
+            // Before the rules that jump to these chains.
             for chain in change.write.keys() {
                 let on = self.tables.table(*table);
                 self.add(*table, chain, None, |batch| batch.add_chain(on, chain))?;
@@ -113,7 +112,7 @@ impl<'a> PendingCommit<'a> {
             change.writes().into_iter().partition(|(table, chain, _)| self.sure && change.is_absent(*table, chain));
         for (table, chain, rules) in new {
             self.write_new(table, chain, rules)?;
-            // No packet reaches a new chain before an old one jumps to it.
+            // No packet reaches the new chains yet.
             if self.batch.len() > AT_ONCE {
                 self.flush()?;
             }
@@ -130,7 +129,7 @@ impl<'a> PendingCommit<'a> {
         Ok(())
     }
 
-    /// Creates the missing built-in chains, like iptables-nft.
+    /// Like iptables-nft.
     fn built_in(&mut self, table: Table) -> Result<(), CommitStop> {
         if self.tables.ready.contains(&table) {
             return Ok(());
@@ -190,7 +189,7 @@ impl<'a> PendingCommit<'a> {
             let encoded = self.encoded(table, chain, rule)?.rule;
             self.add(table, chain, Some(rule), |batch| batch.add_rule(on, chain, &encoded))?;
         }
-        // Deletes copies of a rule one by one.
+        // Copies are deleted one by one.
         let mut gone = Vec::new();
         for (chain, rule) in &change.delete {
             let wanted = self.encoded(table, chain, rule)?.canonical;
@@ -203,7 +202,7 @@ impl<'a> PendingCommit<'a> {
         }
         for (chain, rule) in &change.insert {
             let wanted = self.encoded(table, chain, rule)?;
-            // An earlier, partly applied attempt may have added it.
+            // A partly applied attempt may have added it.
             if !self.present(table, chain)?.iter().any(|(_, bytes)| *bytes == wanted.canonical) {
                 self.add(table, chain, Some(rule), |batch| {
                     batch.insert_rule(on, chain, RulePosition::First, &wanted.rule)
@@ -213,7 +212,7 @@ impl<'a> PendingCommit<'a> {
         Ok(())
     }
 
-    /// Empties the chains first, since they may jump to each other.
+    /// Empties all chains first: they may jump to each other.
     fn remove(&mut self, table: Table, chains: &'a [String]) -> Result<(), CommitStop> {
         let on = self.tables.table(table);
         let mut there = Vec::new();
@@ -258,7 +257,7 @@ impl<'a> PendingCommit<'a> {
         }
     }
 
-    /// Adds an operation. Sends the earlier ones first if the batch becomes too large.
+    /// Sends the earlier operations first if the batch becomes too large.
     fn add(
         &mut self,
         table: Table,
@@ -289,7 +288,7 @@ impl<'a> PendingCommit<'a> {
         let committed = self.tables.socket.commit(&self.batch);
         let marks = std::mem::take(&mut self.marks);
         let made = committed.map_err(|error| of_commit(error, &marks))?.generation;
-        // Another program may have written just before or after.
+        // Another program may have written in between.
         let followed = self.guarded && self.tables.known == Some(self.generation);
         self.tables.known = made.filter(|_| followed);
         self.generation = made.map_or_else(|| self.tables.socket.generation().map_err(read_error), Ok)?;

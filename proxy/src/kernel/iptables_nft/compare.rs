@@ -1,4 +1,4 @@
-//! Compares a chain with the expected rules, in canonical bytes.
+//! Compares a chain's canonical bytes with the expected rules'.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,10 +13,9 @@ use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::ruleset::{Rule, Table};
 
-/// State from one rule to the next, with reusable buffers.
 pub(super) struct ChainComparison {
     family: Family,
-    /// Numbers of IP sets; `None` for a missing set.
+    /// `None` for a missing set.
     sets: HashMap<String, Option<u16>>,
     rule: nf_tables::Rule,
     wanted: Vec<u8>,
@@ -29,12 +28,11 @@ impl ChainComparison {
         ChainComparison { family, sets, rule, wanted: Vec::new(), present: Vec::new() }
     }
 
-    /// Sets that are created again have other numbers.
     pub(super) fn forget_sets(&mut self) {
         self.sets.clear();
     }
 
-    /// Clears `known` if another program has changed the tables.
+    /// Clears `known` after another program's change.
     pub(super) fn chain_equals(
         &mut self,
         socket: &mut NfSocket,

@@ -1,5 +1,3 @@
-//! Lists chains, with the rules of those that are not unread.
-
 use nf_tables::{NfSocket, QueryError};
 
 use crate::model::Family;
@@ -9,7 +7,7 @@ use crate::ruleset::Table;
 pub(super) struct DumpedChain {
     pub(super) table: Table,
     pub(super) chain: String,
-    /// The expressions of its rules; none for an unread chain.
+    /// Expressions; none for an unread chain.
     pub(super) rules: Vec<Vec<u8>>,
 }
 

@@ -1,19 +1,15 @@
-//! The fewest edits of a chain. Unchanged rules keep their counters.
+//! The fewest edits of a chain: unchanged rules keep their counters.
 
 use std::collections::HashMap;
 
-/// Handle and canonical bytes of a rule in the kernel.
 pub(super) type PresentRule<'a> = (u64, &'a [u8]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChainEdit {
-    /// Deletes the rule with this handle.
     Delete(u64),
-    /// Inserts a wanted rule before the rule with this handle, or at the end.
     Insert(usize, Option<u64>),
 }
 
-/// Returns the edits in the order of execution.
 pub(super) fn edits(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<ChainEdit> {
     let kept = kept(present, wanted);
     let mut edits: Vec<ChainEdit> = Vec::new();
@@ -22,7 +18,7 @@ pub(super) fn edits(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<ChainE
     edits.extend(
         present.iter().zip(stays).filter(|(_, stays)| !stays).map(|((handle, _), _)| ChainEdit::Delete(*handle)),
     );
-    // From the end, since insertions name the next kept rule.
+    // Insertions name the next kept rule.
     let mut inserts = Vec::new();
     let mut next = None;
     for (index, kept) in kept.iter().enumerate().rev() {
@@ -35,7 +31,7 @@ pub(super) fn edits(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<ChainE
     edits
 }
 
-/// For each wanted rule the present rule that stays for it.
+/// The present rule that each wanted rule keeps.
 fn kept(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
     let is = |at: usize, index: usize| present[at].1 == wanted[index];
     let shorter = present.len().min(wanted.len());
@@ -60,9 +56,8 @@ fn kept(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
     kept
 }
 
-/// The longest subsequence of these pairs whose second numbers ascend.
+/// The longest subsequence with ascending second numbers.
 fn ascending(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // The end of the best subsequence of each length, and each pair's predecessor.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     for (number, (_, at)) in pairs.iter().enumerate() {
@@ -93,7 +88,6 @@ mod tests {
         (100..).zip(rules.chunks(1)).collect()
     }
 
-    /// Applies edits like the kernel.
     fn apply<'a>(mut rules: Vec<PresentRule<'a>>, wanted: &[&'a [u8]], edits: &[ChainEdit]) -> Vec<PresentRule<'a>> {
         for edit in edits {
             let place =

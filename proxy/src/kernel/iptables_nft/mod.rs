@@ -1,4 +1,4 @@
-//! The tables of iptables-nft, byte by byte, through netlink.
+//! The tables of iptables-nft, through netlink.
 //!
 //! A change is one transaction over all tables of a family, valid for one generation. It edits chains by handles, so
 //! unchanged rules keep their counters.
@@ -25,7 +25,7 @@ use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 use compare::{ChainComparison, ThreadComparer};
 use dump::DumpedChain;
 
-/// Attempts to commit between other programs' writes, before an unconditional one.
+/// Before an unconditional commit.
 const TRIES: usize = 10;
 
 pub struct NfTables {
@@ -33,20 +33,18 @@ pub struct NfTables {
     socket: NfSocket,
     batch: nf_tables::Batch,
     comparison: ChainComparison,
-    /// Opened with the first socket, in the same network namespace.
+    /// In the first socket's network namespace.
     comparer: Option<Arc<Mutex<ThreadComparer>>>,
-    /// Tables whose built-in chains exist.
     ready: BTreeSet<Table>,
-    /// The generation since which only this program has changed the tables.
+    /// Only this program has changed the tables since.
     known: Option<u32>,
     observer: Option<BatchObserver>,
 }
 
-/// Sees each batch before it is sent.
 pub type BatchObserver = Box<dyn FnMut(&nf_tables::Batch) + Send>;
 
 impl NfTables {
-    /// Opens a socket, and checks rights and kernel support.
+    /// Checks rights and kernel support.
     pub fn open(family: Family) -> Result<NfTables, IptablesError> {
         let mut socket = open()?;
         socket.generation().map_err(read_error)?;
@@ -63,7 +61,7 @@ impl NfTables {
         })
     }
 
-    /// Also compares on a second thread, given a second processor.
+    /// Compares on a second thread, too, given a second processor.
     pub fn with_comparer(mut self) -> Result<NfTables, IptablesError> {
         if available_parallelism().is_ok_and(|processors| processors.get() > 1) {
             let (socket, comparison) = (open()?, ChainComparison::new(self.family));
@@ -113,7 +111,7 @@ impl NfTables {
         })
     }
 
-    /// Another program may have deleted tables (`nft flush ruleset`, `iptables-nft -X`).
+    /// `nft flush ruleset` or `iptables-nft -X` may have deleted tables.
     fn distrust_tables(&mut self, generation: u32) {
         if self.known != Some(generation) {
             self.ready.clear();
@@ -128,7 +126,7 @@ impl NfTables {
 }
 
 impl PacketFilter for NfTables {
-    /// Chain by chain: dumping a table costs the kernel the square of its rules.
+    /// Chain by chain: a table's dump costs the square of its rules.
     fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
         self.distrust_tables(before);
@@ -136,7 +134,7 @@ impl PacketFilter for NfTables {
         let family = self.family;
         let at_once = self.socket.snapshot(|socket| dump::take(socket, family, tables, unread));
         let chains = match at_once {
-            // Each chain is consistent only in itself.
+            // Only each chain is consistent.
             Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
                 dump::take(&mut self.socket, family, tables, unread)
             }

@@ -1,5 +1,3 @@
-//! Virtual servers of IPVS.
-
 mod fake;
 mod netlink;
 
@@ -15,12 +13,12 @@ use super::netlink::NetlinkError;
 pub use crate::config::IpvsTimeouts as Timeouts;
 use crate::model::{Family, Protocol};
 
-/// `IP_VS_SVC_F_SCHED2`; `mh` then hashes the source port, too.
+/// `IP_VS_SVC_F_SCHED2`: `mh` hashes the source port, too.
 pub const FLAG_SCHED2: u32 = 0x10;
-/// `IP_VS_SVC_F_SCHED1` to `3`: the scheduler's flags.
+/// `IP_VS_SVC_F_SCHED1` to `3`.
 pub const SCHEDULER_FLAGS: u32 = 0x38;
 
-/// The schedulers of Kubernetes (`ipvs.scheduler`).
+/// Kubernetes' (`ipvs.scheduler`).
 pub const SCHEDULERS: [&str; 11] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,13 +50,13 @@ pub struct ServerSpec {
     pub scheduler: String,
     /// Bits of [`SCHEDULER_FLAGS`].
     pub flags: u32,
-    /// Affinity timeout in seconds.
+    /// In seconds.
     pub persistence: Option<u32>,
     pub netmask: u32,
 }
 
 impl ServerSpec {
-    /// The netmask that distinguishes all clients.
+    /// Distinguishes all clients.
     pub fn whole_address(family: Family) -> u32 {
         match family {
             Family::V4 => u32::MAX,
@@ -79,21 +77,19 @@ pub type Destinations = BTreeMap<SocketAddr, IpvsDestination>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerChange {
     Add(ServerKey, ServerSpec),
-    /// Changes scheduler, affinity or flags; connections stay.
+    /// Connections stay.
     Set(ServerKey, ServerSpec),
     Delete(ServerKey),
     /// With this weight.
     AddDestination(ServerKey, SocketAddr, u32),
     SetWeight(ServerKey, SocketAddr, u32),
-    /// Ends the connections with their next packet (`expire_nodest_conn`).
+    /// Ends connections with their next packet (`expire_nodest_conn`).
     DeleteDestination(ServerKey, SocketAddr),
 }
 
 pub trait VirtualServers {
-    /// The virtual servers of a family, without firewall marks.
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError>;
 
-    /// The destinations of each server, in the order of `keys`.
     fn destinations(&mut self, keys: &[ServerKey]) -> Result<Vec<Destinations>, NetlinkError>;
 
     fn change_servers(&mut self, changes: &[ServerChange]) -> Result<(), NetlinkError>;

@@ -14,9 +14,8 @@ use super::{
 use crate::kernel::netlink::{NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
-/// `GENL_ID_CTRL`, the family that resolves the names of families (`include/uapi/linux/genetlink.h`).
+/// Resolves names of families (`include/uapi/linux/genetlink.h`).
 const GENL_ID_CTRL: u16 = 16;
-/// Length of `struct genlmsghdr`.
 const GENERIC_HEADER: usize = 4;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -59,9 +58,9 @@ const DEST_INACT_CONNS: u16 = 8;
 
 /// `IP_VS_SVC_F_PERSISTENT`.
 const PERSISTENT: u32 = 1;
-/// `IP_VS_CONN_F_MASQ`: IPVS translates the destination address.
+/// `IP_VS_CONN_F_MASQ`: destination NAT.
 const MASQ: u32 = 0;
-/// The mark of a trial server: the letters `SVPX`. Proxies set marks of a single bit.
+/// A trial server's mark: `SVPX`. Proxies set single bits.
 const TRIAL_MARK: u32 = 0x5356_5058;
 
 const LISTS: usize = 10;
@@ -72,7 +71,6 @@ pub struct Genetlink {
 }
 
 impl Genetlink {
-    /// Finds IPVS in this kernel, which loads its module.
     pub fn open() -> Result<Genetlink, NetlinkError> {
         let operation = "reach IPVS in this kernel (module ip_vs)";
         let failed = |error| NetlinkError::new(operation, error);
@@ -85,7 +83,6 @@ impl Genetlink {
         Ok(Genetlink { netlink, family })
     }
 
-    /// Sets the timeouts that are not zero.
     pub fn set_timeouts(&mut self, timeouts: &Timeouts) -> Result<(), NetlinkError> {
         let mut request = self.request(SET_CONFIG, "set the time-outs of IPVS connections");
         let empty = request.body.bytes().len();
@@ -95,7 +92,7 @@ impl Genetlink {
             (ATTR_TIMEOUT_UDP, timeouts.udp),
         ] {
             if !time.is_zero() {
-                // Rounds up to a second: the kernel ignores 0.
+                // The kernel ignores 0.
                 let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
                 request.body.put(kind, &seconds.to_ne_bytes());
             }
@@ -103,7 +100,7 @@ impl Genetlink {
         if request.body.bytes().len() == empty { Ok(()) } else { self.netlink.send(&[request]) }
     }
 
-    /// Checks that the kernel has a scheduler, with an unreachable virtual server.
+    /// By an unreachable virtual server.
     pub fn try_scheduler(&mut self, name: &str) -> Result<(), NetlinkError> {
         let operation = format!("use the IPVS scheduler {name} (module ip_vs_{name})");
         let write_mark = |service: &mut AttributeWriter| {
@@ -184,8 +181,8 @@ impl Genetlink {
 }
 
 impl VirtualServers for Genetlink {
-    /// Lists until two lists are equal: a dump counts by the servers of all network namespaces
-    /// (`ip_vs_genl_dump_services`, net/netfilter/ipvs/ip_vs_ctl.c), whose changes make it skip servers silently.
+    /// Lists until two lists are equal: a dump counts the servers of all network namespaces
+    /// (`ip_vs_genl_dump_services`, net/netfilter/ipvs/ip_vs_ctl.c), so their changes make it skip servers.
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         let mut found = self.list(family)?;
         for _ in 1..LISTS {
@@ -284,7 +281,7 @@ fn read_server(service: Attributes<'_>) -> Option<(ServerKey, ServerSpec)> {
     let family = Family::ALL.into_iter().find(|one| family_number(*one) == family)?;
     let protocol = Protocol::ALL.into_iter().find(|one| u16::from(one.number()) == protocol)?;
     let address = read_address(service.get(SVC_ADDR)?, family)?;
-    // `struct ip_vs_flags`: the flags, then a mask.
+    // `struct ip_vs_flags`.
     let flags = u32::from_ne_bytes(*service.get(SVC_FLAGS)?.first_chunk()?);
     let spec = ServerSpec {
         scheduler: service.text(SVC_SCHED_NAME)?.to_owned(),
@@ -305,7 +302,6 @@ fn read_destination(destination: Attributes<'_>, family: Family) -> Option<(Sock
     Some((SocketAddr::new(address, destination.be16(DEST_PORT)?), state))
 }
 
-/// For [`crate::fuzzing`].
 pub(crate) fn fuzz(payload: &[u8]) {
     let outer = attributes(payload);
     for part in [outer.nested(ATTR_SERVICE), outer.nested(ATTR_DEST), outer] {

@@ -1,4 +1,4 @@
-//! ipset's own error numbers (`include/uapi/linux/netfilter/ipset/ip_set.h`).
+//! ipset's error numbers (`include/uapi/linux/netfilter/ipset/ip_set.h`).
 
 #[derive(Debug, thiserror::Error)]
 #[error("{}", words(*.0).unwrap_or("an error of ipset"))]

@@ -1,4 +1,4 @@
-//! Netlink requests over the codec [`nf_tables::netlink`].
+//! Requests over the codec [`nf_tables::netlink`].
 
 mod ipset_error;
 mod route;
@@ -22,13 +22,12 @@ pub(super) const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
 const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
 const NLM_F_DUMP_INTR: u16 = libc::NLM_F_DUMP_INTR as u16;
 
-/// Dumps have datagrams of up to 32 KiB (`netlink(7)`).
 const DATAGRAM: usize = 1 << 16;
-/// The usual socket buffer has 212,992 bytes.
+/// A usual socket buffer has 212,992 bytes.
 const BATCH_BYTES: usize = 48 * 1024;
-/// The answers to this many refused requests must fit into the buffer.
+/// The answers to this many refusals must fit into the buffer.
 const BATCH_REQUESTS: usize = 64;
-/// Dumps at most, while the listed objects keep changing.
+/// While the listed objects keep changing.
 const DUMPS: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
@@ -52,17 +51,17 @@ impl NetlinkError {
 #[derive(Debug, Clone)]
 pub struct Request {
     pub kind: u16,
-    /// Flags besides `NLM_F_REQUEST` and `NLM_F_ACK`.
+    /// Without `NLM_F_REQUEST` and `NLM_F_ACK`.
     pub flags: u16,
-    /// The protocol's own header, then the attributes.
+    /// The protocol's header and the attributes.
     pub body: AttributeWriter,
     pub operation: String,
-    /// Error numbers that mean that there is nothing to do.
+    /// Errors of requests that change nothing.
     pub harmless: &'static [i32],
 }
 
 impl Request {
-    /// A request without attributes, which the caller adds to `body`.
+    /// The caller adds attributes to `body`.
     pub fn new(kind: u16, header: &[u8], operation: impl Into<String>) -> Request {
         let body = AttributeWriter::after_header(header);
         Request { kind, flags: 0, body, operation: operation.into(), harmless: &[] }
@@ -91,12 +90,11 @@ impl NetlinkSocket {
         Ok(NetlinkSocket { socket: connect(protocol)?, sequence: 0 })
     }
 
-    /// Passes the payload of every answer to `each`.
     pub fn ask(&mut self, request: &Request, each: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
         self.ask_once(request, NLM_F_ACK, each).map(drop)
     }
 
-    /// Passes the payload of every answer to `each`. Repeats a dump if the list changes meanwhile (`NLM_F_DUMP_INTR`).
+    /// Repeats a dump if the list changes meanwhile (`NLM_F_DUMP_INTR`).
     pub fn dump(&mut self, request: &Request, mut each: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
         let payloads = until_consistent(&request.operation, || {
             let mut payloads = Vec::new();
@@ -107,7 +105,7 @@ impl NetlinkSocket {
         Ok(())
     }
 
-    /// Returns whether no change interrupted the dump.
+    /// False after an interrupted dump.
     fn ask_once(&mut self, request: &Request, flags: u16, mut each: impl FnMut(&[u8])) -> Result<bool, NetlinkError> {
         if let Some(error) = request.encoding_error() {
             return Err(error);
@@ -138,7 +136,7 @@ impl NetlinkSocket {
         }
     }
 
-    /// Sends requests in few system calls. The kernel tries all of them; the first refusal is the error.
+    /// In few system calls. The kernel tries all; the first refusal is the error.
     pub fn send(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let mut first = requests.iter().find_map(Request::encoding_error);
         if first.is_some() {
@@ -198,22 +196,19 @@ pub(super) fn connect(protocol: isize) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// `flags` are those of recv(2).
 pub(super) fn receive(socket: &Socket, flags: i32, each: impl FnMut(Message<'_>)) -> io::Result<()> {
-    // Not zeroed: an answer seldom fills it.
+    // Not zeroed: answers are short.
     let mut buffer = Vec::with_capacity(DATAGRAM);
     socket.recv(&mut buffer, flags)?;
     Messages::new(&buffer).for_each(each);
     Ok(())
 }
 
-/// An address of four or sixteen bytes.
 pub(super) fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from).ok();
     v4.or_else(|| <[u8; 16]>::try_from(bytes).map(IpAddr::from).ok())
 }
 
-/// Decodes these bytes as answers of the kernel, for [`crate::fuzzing`].
 pub(crate) fn fuzz(bytes: &[u8], payload: impl Fn(&[u8])) {
     for message in Messages::new(bytes) {
         if let MessageContent::Answer { code, .. } = message.content() {

@@ -1,4 +1,4 @@
-//! Headers of routing netlink, and the addresses in its answers.
+//! rtnetlink's headers and addresses.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use nix::libc;
 use super::ip_address;
 use crate::model::Family;
 
-/// `struct ifaddrmsg`, `ifinfomsg`, `rtmsg`, `ndmsg` (`include/uapi/linux/if_addr.h`, `rtnetlink.h`, `neighbour.h`).
+/// `include/uapi/linux/if_addr.h`, `rtnetlink.h`, `neighbour.h`.
 const ADDRESS_HEADER: usize = 8;
 pub const LINK_HEADER: usize = 16;
 pub const ROUTE_HEADER: usize = 12;
@@ -22,27 +22,25 @@ fn family_number(family: Family) -> u8 {
     u8::try_from(number).unwrap_or_default()
 }
 
-/// `struct ifaddrmsg`, of one or both families.
+/// `struct ifaddrmsg`.
 pub fn address_header(family: Option<Family>, prefix_length: u8, flags: u8, link: u32) -> [u8; ADDRESS_HEADER] {
     let [a, b, c, d] = link.to_ne_bytes();
     [family.map_or(0, family_number), prefix_length, flags, 0, a, b, c, d]
 }
 
-/// `struct ifinfomsg`; link 0 asks for all links.
 pub fn link_header(link: u32) -> [u8; LINK_HEADER] {
     let mut header = [0; LINK_HEADER];
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     header
 }
 
-/// `struct rtmsg`, whose table, protocol, scope and type are zero.
 pub fn route_header(family: Family, destination_prefix_length: u8) -> [u8; ROUTE_HEADER] {
     let mut header = [0; ROUTE_HEADER];
     [header[0], header[1]] = [family_number(family), destination_prefix_length];
     header
 }
 
-/// `struct ndmsg` for forwarding tables of bridges and tunnels.
+/// `struct ndmsg`, for bridges and tunnels.
 pub fn neighbour_header() -> [u8; NEIGHBOUR_HEADER] {
     let mut header = [0; NEIGHBOUR_HEADER];
     header[0] = u8::try_from(libc::AF_BRIDGE).unwrap_or_default();
@@ -51,12 +49,12 @@ pub fn neighbour_header() -> [u8; NEIGHBOUR_HEADER] {
 
 pub struct LinkAddress {
     pub link: u32,
-    /// Bits of `IFA_F_*` (`include/uapi/linux/if_addr.h`).
+    /// `IFA_F_*` (`include/uapi/linux/if_addr.h`).
     pub flags: u8,
     pub address: IpAddr,
 }
 
-/// Reads an `RTM_NEWADDR`. With `IFA_LOCAL`, `IFA_ADDRESS` is the other end's.
+/// From an `RTM_NEWADDR`. With `IFA_LOCAL`, `IFA_ADDRESS` is the other end's.
 pub fn own_address(payload: &[u8]) -> Option<LinkAddress> {
     let link = u32::from_ne_bytes(payload.get(4..ADDRESS_HEADER)?.try_into().ok()?);
     let attributes = Attributes::after_header(payload, ADDRESS_HEADER);

@@ -1,7 +1,6 @@
 //! Splits a change into valid batches.
 //!
-//! Objects precede references to them. The elements of a frontend share a batch, so that no packet meets a half-changed
-//! service.
+//! Objects precede references to them. A frontend's elements share a batch: no packet meets a half-changed service.
 
 use nf_tables::{Batch, EncodeError, Table};
 
@@ -11,7 +10,7 @@ use crate::nftables::change::TableAction;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Element, ElementValue, Name, NftChange, Rule};
 
-/// 12,000 IPv4 elements. A commit blocks all other writers.
+/// 12,000 IPv4 elements. Commits block other writers.
 const AT_ONCE: usize = 512 << 10;
 const PIECE: usize = 2000;
 
@@ -29,7 +28,7 @@ impl TableTarget {
     }
 }
 
-/// Passes `change` and the elements `more` in batches to `send`, which may replace `batch`.
+/// Passes `change` and `more` in batches to `send`, which may replace `batch`.
 pub(super) fn each(
     change: &NftChange,
     more: &mut dyn Iterator<Item = Element>,
@@ -114,7 +113,7 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
         Ok(())
     }
 
-    /// In any order, since packets arrive only with the base chains.
+    /// Any order: the base chains are last.
     fn fill(&mut self, elements: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let mut piece = Vec::with_capacity(PIECE);
         loop {
@@ -155,7 +154,6 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
         })
     }
 
-    /// Adds operations of one batch. Sends the earlier ones first if it becomes too large.
     fn add(&mut self, what: &str, add: impl Fn(&mut Batch) -> Result<(), EncodeError>) -> Result<(), NftTableError> {
         let failed = |source| error(format!("write {what}"), source);
         let before = self.batch.checkpoint();
@@ -175,8 +173,8 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
     }
 }
 
-/// The part of a key without the endpoint's number or the client's address. A deleted range may overlap an added one of
-/// the frontend.
+/// The key without the endpoint's number or the client's address. A deleted range may overlap an added one of the
+/// frontend.
 fn frontend(element: &Element, address: usize) -> &[u8] {
     let key = element.key.bytes();
     let more = match element.value {
@@ -187,7 +185,7 @@ fn frontend(element: &Element, address: usize) -> &[u8] {
     key.get(..key.len().saturating_sub(more)).unwrap_or(key)
 }
 
-/// Splits elements into pieces of at most `most`, but keeps those of a frontend together.
+/// Pieces of at most `most` elements; a frontend's elements stay together.
 fn pieces<'a>(
     mut gone: &'a [&'a Element],
     mut come: &'a [&'a Element],
@@ -204,7 +202,7 @@ fn pieces<'a>(
     })
 }
 
-/// Sorts by frontend, then by set and key.
+/// By frontend, set and key.
 fn sorted(elements: &[Element], address: usize) -> Vec<&Element> {
     let mut elements: Vec<&Element> = elements.iter().collect();
     elements.sort_unstable_by(|one, other| {
@@ -234,7 +232,7 @@ mod tests {
 
     const ADDRESS: usize = 4;
 
-    /// Elements of numbered services: verdicts, endpoints, and allowed clients.
+    /// Verdicts, endpoints and allowed clients of numbered services.
     fn elements(services: &[(u8, u8)]) -> Vec<Element> {
         let of = |(service, count): &(u8, u8)| {
             let key = ElementKey::default().address([10, 96, 0, *service].into()).protocol(Protocol::Tcp).port(80);
@@ -267,7 +265,7 @@ mod tests {
                 here.sort_unstable();
                 here.dedup();
                 prop_assert!(!here.is_empty() && here.iter().all(|frontend| !seen.contains(frontend)));
-                // `most` elements and the rest of the last frontend.
+                // `most` elements and the last frontend's rest.
                 prop_assert!(gone.len() < most + 22 && come.len() < most + 22);
                 seen.extend(here);
             }

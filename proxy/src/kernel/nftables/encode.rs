@@ -1,4 +1,4 @@
-//! Encodes rules, sets and elements like `nft`.
+//! Like `nft`.
 
 use nf_tables::field::{self, KeyField};
 use nf_tables::{
@@ -13,16 +13,16 @@ use crate::nftables::{
     AddressSide, BaseHook, Element, ElementKey, ElementKind, ElementValue, NftHook, NftVerdict, Rule, Set, Statement,
 };
 
-/// `RTN_LOCAL` (`include/uapi/linux/rtnetlink.h`).
 const LOCAL: u32 = 2;
-/// `NF_CT_STATE_BIT(IP_CT_NEW)` and `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`, and `IPS_DST_NAT` (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
+/// `NF_CT_STATE_BIT(IP_CT_NEW)`, `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`, `IPS_DST_NAT`
+/// (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
 const NEW: u32 = 8;
 const ESTABLISHED: u32 = 2;
 const DESTINATION_TRANSLATED: u32 = 0x20;
-/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` and `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
+/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`, `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
 const RANDOM_FULLY: u32 = 0x10;
 const PORT_SPECIFIED: u32 = 0x2;
-/// Bytes of an interface's name, with its final zero (`IFNAMSIZ`).
+/// `IFNAMSIZ`, with the final zero.
 const INTERFACE_NAME: usize = 16;
 
 const ENDPOINT: [KeyField; 2] = [KeyField::Destination, KeyField::DestinationPort];
@@ -161,7 +161,7 @@ fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: CmpOp, family: F
         .cmp(r1, compare, &bytes);
 }
 
-/// Continues if any of these bits is set in `R1`.
+/// Any of these bits is set in `R1`.
 fn bits_of(out: &mut nf_tables::Rule, bits: u32) {
     let (r1, mask) = (Register::R1, bits.to_ne_bytes());
     out.bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] }).cmp(r1, CmpOp::NotEqual, &[0; 4]);
@@ -201,7 +201,7 @@ pub(super) fn base(base: &BaseHook) -> BaseChain<'static> {
     }
 }
 
-/// The inverse of [`base`]; `None` for any other base chain.
+/// The inverse of [`base`].
 pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<BaseHook> {
     let hook = match base.hook? {
         nf_tables::NfHook::Prerouting => NftHook::Prerouting,
@@ -246,7 +246,7 @@ pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32
     }
 }
 
-/// Lengths of a concatenation's fields, which ranges need.
+/// Lengths of a concatenation's fields, for ranges.
 pub(super) fn fields(set: &Set, family: Family) -> Vec<u32> {
     if !set.ranges || set.key.len() < 2 {
         return Vec::new();
@@ -292,12 +292,12 @@ fn value_length(data: Option<MapData>) -> Option<u32> {
     }
 }
 
-/// The key of such a set is one address.
+/// The key is one address.
 pub(super) fn is_plain_range(element: &Element, family: Family) -> bool {
     matches!(element.value, ElementValue::To(_)) && element.key.bytes().len() * 8 == usize::from(family.address_bits())
 }
 
-/// The first key after each plain range, if any.
+/// The first key after each plain range.
 pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<ElementKey>> {
     let ranges = elements.iter().take_while(|element| is_plain_range(element, family));
     let behind =
@@ -305,7 +305,7 @@ pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<Elemen
     behind.collect()
 }
 
-/// Encodes elements. The kernel stores the key [`behind`] a plain range as an element.
+/// The kernel stores the key [`behind`] a plain range as an element.
 pub(super) fn with_ends<'a>(
     elements: &'a [&'a Element],
     behind: &'a [Option<ElementKey>],
@@ -318,7 +318,6 @@ pub(super) fn with_ends<'a>(
     })
 }
 
-/// An element to add; of a plain range, its first key.
 pub(super) fn element(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = element.key.bytes();
     match &element.value {
@@ -350,8 +349,8 @@ mod tests {
     use crate::mode::nftables::flowtable;
     use crate::model::Protocol;
 
-    /// From `nft` 1.0.6 (by strace(1)) for `meta l4proto tcp ct state established ct status dnat ct packets > 20 flow
-    /// add @services`, with the flowtable `f`.
+    /// From `nft` 1.0.6 (strace(1)) for `meta l4proto tcp ct state established ct status dnat ct packets > 20 flow add
+    /// @services`, with the flowtable `f`.
     const BY_NFT: &str = "\
         24000180090001006d6574610000000014000280080002000000001008000100000000012c00018008000100636d7000200002800800010000000001\
         08000200000000000c00038005000100060000002000018007000100637400001400028008000200000000000800010000000001440001800c000100\

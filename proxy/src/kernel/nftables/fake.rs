@@ -1,4 +1,4 @@
-//! A table in memory, with the kernel's checks of references.
+//! In memory, with the kernel's checks of references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct FakeNftTable {
     pub table: Option<FakeContent>,
     pub is_foreign: bool,
     pub changes: Vec<NftChange>,
-    /// This many changes are refused.
+    /// Refused changes.
     pub refuses: usize,
 }
 
@@ -95,7 +95,7 @@ impl FakeContent {
             _ => false,
         };
         if let ElementValue::To(last) = &element.value {
-            // Only the last range that begins before the end of this one can overlap it.
+            // Only the last range that begins before this one's end can overlap it.
             let before = self.elements.range(..=(element.set, *last)).next_back();
             let before = before.filter(|((set, _), _)| *set == element.set);
             if before.is_some_and(|(_, value)| matches!(value, ElementValue::To(end) if *end >= element.key)) {
@@ -108,7 +108,7 @@ impl FakeContent {
         Ok(())
     }
 
-    /// The chains to which rules and elements refer.
+    /// Chains to which rules and elements refer.
     fn targets(&self) -> impl Iterator<Item = &Name> {
         let of_rules = self.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
         let of_rules = of_rules.filter_map(|statement| match statement {
@@ -193,7 +193,7 @@ impl NftTable for FakeNftTable {
         Ok(chains.iter().map(uses).collect())
     }
 
-    /// Tests change the fields at any time.
+    /// Tests may change the fields.
     fn is_untouched(&mut self) -> Result<bool, NftTableError> {
         Ok(false)
     }

@@ -1,4 +1,4 @@
-//! A flowtable, and a chain that adds connections to it, in their own table.
+//! A flowtable and the chain that adds connections to it, in their own table.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -10,14 +10,12 @@ use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Name};
 
-/// Links in one operation: the kernel accepts 256 (`NFT_NETDEVICE_MAX`).
+/// The kernel accepts 256 links (`NFT_NETDEVICE_MAX`).
 const AT_ONCE: usize = 128;
 
 #[derive(Debug, Clone)]
 pub struct FlowtableSpec {
-    /// The table, which holds nothing else.
     pub table: &'static str,
-    /// The table's comment.
     pub comment: &'static str,
     pub name: &'static str,
     pub priority: i32,
@@ -25,7 +23,7 @@ pub struct FlowtableSpec {
 }
 
 pub trait Flowtable {
-    /// Creates the flowtable, or adds missing links. Ignores links that no longer exist.
+    /// Also adds missing links. Ignores links that no longer exist.
     fn bring(&mut self, links: &BTreeSet<String>) -> Result<(), NftTableError>;
 
     fn stands(&mut self) -> Result<bool, NftTableError>;
@@ -49,7 +47,7 @@ impl NetlinkFlowtable {
         Ok(NetlinkFlowtable { family, spec, socket, made: false })
     }
 
-    /// Checks kernel support and rights with a flowtable on the loopback device.
+    /// By a flowtable on the loopback device.
     pub fn probe(family: Family, spec: FlowtableSpec) -> Result<(), NftTableError> {
         let (name, chain) = spec.chain;
         let mut own =
@@ -106,7 +104,7 @@ impl NetlinkFlowtable {
     fn add<'a>(&mut self, links: impl IntoIterator<Item = &'a str>) -> Result<(), CommitError> {
         let mut batch = Batch::new();
         let added = batch.add_flowtable(self.table(), self.spec.name, self.spec.priority, links);
-        // An invalid name is not a link's.
+        // No link has an invalid name.
         added.map_or(Ok(()), |_| self.socket.commit(&batch).map(drop))
     }
 }
@@ -126,7 +124,7 @@ impl Flowtable for NetlinkFlowtable {
             if self.add(some.iter().copied()).is_ok() {
                 continue;
             }
-            // One of the links may have disappeared.
+            // A link may have disappeared.
             for link in some {
                 match self.add([*link]) {
                     Err(error) if !is_gone(&error) => {

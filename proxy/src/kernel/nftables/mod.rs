@@ -1,4 +1,4 @@
-//! One table of nftables that belongs to this program, by netlink.
+//! This program's table in nftables, by netlink.
 
 mod batches;
 mod encode;
@@ -27,7 +27,6 @@ fn error(operation: impl Into<String>, reason: impl ToString) -> NftTableError {
     NftTableError { operation: operation.into(), reason: reason.to_string() }
 }
 
-/// Encodes the batches of a change, without sending them.
 pub fn batches(
     change: &NftChange,
     more: &mut dyn Iterator<Item = Element>,
@@ -42,7 +41,6 @@ pub fn batches(
     })
 }
 
-/// A rule in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleFingerprint(Vec<u8>);
 
@@ -70,17 +68,16 @@ pub struct ListedSet {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedTable {
-    /// Chains with rules, and the queried base chains.
+    /// With rules, and the queried base chains.
     pub chains: BTreeMap<String, ListedChain>,
     pub sets: BTreeMap<String, ListedSet>,
-    /// Elements of the queried sets and maps.
     pub elements: Vec<Element>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableState {
     Nothing,
-    /// Another program's, or of another version of this program.
+    /// Another program's or version's.
     Other,
     Ours(ListedTable),
 }
@@ -88,7 +85,6 @@ pub enum TableState {
 #[derive(Debug, Clone, Copy)]
 pub struct TableQuery<'a> {
     pub base_chains: &'a [&'a str],
-    /// Sets and maps whose elements to list.
     pub elements: &'a [(&'static str, Set)],
 }
 
@@ -99,23 +95,22 @@ pub trait NftTable {
         if change.is_empty() { Ok(()) } else { self.fill(change, &mut std::iter::empty()) }
     }
 
-    /// Makes a change and adds `more` elements, which it encodes one by one, so that those of a large cluster are never
-    /// all in memory. Uses one transaction; a large change that replaces no other program's table may use several, of
-    /// which the last adds the base chains. After an error, parts of it may be applied.
+    /// Adds `more` elements, which it encodes one by one: a large cluster's are never all in memory. Uses one
+    /// transaction; a large change that replaces no other program's table may use several, of which the last adds the
+    /// base chains. After an error, parts may be applied.
     fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError>;
 
-    /// For each chain its rules plus its references; `None` if the chain does not exist.
+    /// Rules of each chain plus its references; `None` without the chain.
     fn reference_counts(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError>;
 
-    /// Whether no other program has changed any table since the last call, or the last list.
+    /// No other program has changed any table since the last call or list.
     fn is_untouched(&mut self) -> Result<bool, NftTableError>;
 
-    /// Deletes the table, also another program's; returns whether it existed.
     fn delete(&mut self) -> Result<bool, NftTableError>;
 
-    /// For comparison with [`ListedChain::rules`].
+    /// Compare with [`ListedChain::rules`].
     fn fingerprints(&self, rules: &[Rule]) -> Vec<RuleFingerprint>;
 
-    /// For comparison with [`ListedSet::shape`].
+    /// Compare with [`ListedSet::shape`].
     fn shape(&self, set: &Set) -> SetShape;
 }

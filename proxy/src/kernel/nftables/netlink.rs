@@ -15,7 +15,7 @@ use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Element, ElementKey, ElementKind, ElementValue, NftChange, NftVerdict, Rule, Set};
 
-/// Keeps the allocation of a batch up to this size.
+/// Bytes of a batch's allocation to keep.
 const KEPT: usize = 1 << 20;
 
 pub struct NetlinkTable {
@@ -25,15 +25,15 @@ pub struct NetlinkTable {
     socket: NfSocket,
     batch: Batch,
     observer: Option<TimedBatchObserver>,
-    /// The generation, unless another program has changed a table since the last list.
+    /// `None`: another program has changed a table since the last list.
     expected: Option<u32>,
 }
 
-/// Sees each sent batch, and the duration of its commit.
+/// Sees each batch and the duration of its commit.
 pub type TimedBatchObserver = Box<dyn FnMut(&Batch, Duration) + Send>;
 
 impl NetlinkTable {
-    /// `comment` identifies tables of this version of the program.
+    /// `comment` identifies this version's tables.
     pub fn open(family: Family, name: &'static str, comment: &'static str) -> Result<NetlinkTable, NftTableError> {
         let socket = NfSocket::open().map_err(|source| error("open a socket", source))?;
         Ok(NetlinkTable { family, name, comment, socket, batch: Batch::new(), observer: None, expected: None })
@@ -43,8 +43,7 @@ impl NetlinkTable {
         self.observer = Some(observer);
     }
 
-    /// Checks kernel support and rights: creates the table `name` with everything that a table of this program may
-    /// hold, and deletes it.
+    /// Creates the table `name` with every kind of object, and deletes it.
     pub fn probe(family: Family, name: &'static str, change: &NftChange) -> Result<(), NftTableError> {
         let mut own = NetlinkTable::open(family, name, "")?;
         own.commit(change)?;
@@ -99,10 +98,10 @@ impl NetlinkTable {
     }
 }
 
-/// Combines the first key of each range (`true`) and the first key after it (`false`), in any order.
+/// Combines each range's first key (`true`) and the first key after it (`false`), in any order.
 fn plain_ranges(set: &'static str, told: impl Iterator<Item = (ElementKey, bool)>) -> Vec<Element> {
     let mut told: Vec<(ElementKey, bool)> = told.collect();
-    // The end of a range precedes the beginning of the next.
+    // A range's end precedes the next range's begin.
     told.sort_unstable();
     let (mut ranges, mut open) = (Vec::new(), None);
     for (key, begins) in told {
@@ -123,7 +122,6 @@ pub fn packets(family: Family, table: &str, chain: &str) -> Result<u64, NftTable
     Ok(rules.filter_map(|rule| Some(nf_tables::counter(rule.expressions)?.packets)).sum())
 }
 
-/// Decodes an element; `None` for one that this program never writes.
 fn read(name: &'static str, set: &Set, element: &nf_tables::ElementInfo<'_>) -> Option<Element> {
     let value = match (set.holds, element.value, element.key_end) {
         (ElementKind::Keys, None, None) => ElementValue::None,
@@ -149,7 +147,7 @@ impl NftTable for NetlinkTable {
     fn list(&mut self, query: TableQuery<'_>) -> Result<TableState, NftTableError> {
         let comment = nf_tables::field::comment_user_data(self.comment);
         let table = self.table();
-        // Before the list, so that concurrent changes count as later ones.
+        // First: concurrent changes count as later ones.
         self.is_untouched()?;
         let there =
             self.socket.table(table).map(|table| table.map(|table| table.user_data == comment && table.flags == 0));
@@ -171,7 +169,7 @@ impl NftTable for NetlinkTable {
             if let Some(observer) = observer {
                 observer(batch, begun.elapsed());
             }
-            // An effective commit makes the next generation.
+            // A commit that changes something makes the next generation.
             *expected = expected.filter(|_| sent.is_ok()).map(|generation| generation.wrapping_add(1));
             sent.map_err(|source| error(format!("change the table {} ({})", target.name, target.family), source))
         };
@@ -239,7 +237,7 @@ mod tests {
             ranges.into_iter().map(text).collect::<Vec<_>>()
         };
         let range = |first: &str, last: &str| [first, last].map(|text| key(text).bytes().to_vec());
-        // `nft` marks the end of the space before the first range.
+        // `nft` also marks the end of the space before the first range.
         let two =
             [("10.97.0.0", false), ("10.96.0.0", true), ("10.98.0.0", false), ("10.97.0.0", true), ("0.0.0.0", false)];
         assert_eq!(read(&two), [range("10.96.0.0", "10.96.255.255"), range("10.97.0.0", "10.97.255.255")]);

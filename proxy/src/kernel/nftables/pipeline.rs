@@ -1,4 +1,4 @@
-//! Sends one batch while the next one is written.
+//! Sends a batch during the encoding of the next.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder};
@@ -7,11 +7,10 @@ use nf_tables::Batch;
 
 use super::{NftTableError, error};
 
-/// Batches in use: one is written, one sent.
 const AT_A_TIME: usize = 2;
 
-/// Calls `write` with a function that sends a batch and replaces it by an empty one. Another thread sends them in
-/// order, while the next one is written. After a refusal it sends no more.
+/// `write` receives a function that sends a batch and replaces it by an empty one. Another thread sends in order; it
+/// stops after a refusal.
 pub(super) fn with(
     mut send: impl FnMut(&Batch) -> Result<(), NftTableError> + Send,
     write: impl FnOnce(&mut dyn FnMut(&mut Batch) -> Result<(), NftTableError>) -> Result<(), NftTableError>,
@@ -19,7 +18,6 @@ pub(super) fn with(
     let (full, to_send) = channel::<Batch>();
     let (sent, empty) = channel::<Batch>();
     for _ in 1..AT_A_TIME {
-        // The receiver exists until the end.
         let _ = sent.send(Batch::new());
     }
     thread::scope(|scope| {
@@ -27,7 +25,7 @@ pub(super) fn with(
             Builder::new().name("batches".to_owned()).spawn_scoped(scope, move || -> Result<(), NftTableError> {
                 for batch in to_send {
                     send(&batch)?;
-                    // No one receives it after the last batch.
+                    // Unused after the last batch.
                     let _ = sent.send(batch);
                 }
                 Ok(())
@@ -36,7 +34,7 @@ pub(super) fn with(
         let written = write(&mut |batch| exchange(batch, &full, &empty));
         drop(full);
         let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // The kernel's refusal explains the failed write.
+        // The refusal explains the failed write.
         sent.and(written)
     })
 }

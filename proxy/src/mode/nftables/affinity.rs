@@ -1,5 +1,4 @@
-//! Session affinity: chains and sets of one service port. Each endpoint has a chain, which records its clients in a
-//! set.
+//! Session affinity: chains and sets of one service port. Each endpoint's chain records its clients in a set.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,8 +16,7 @@ use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
 
 const HASH: usize = 8;
 
-/// The longest name of a chain, set or map (`NFT_NAME_MAXLEN` in `include/uapi/linux/netfilter/nf_tables.h`, less the
-/// final zero).
+/// `NFT_NAME_MAXLEN` (`include/uapi/linux/netfilter/nf_tables.h`) less the final zero.
 const LONGEST: usize = 255;
 
 pub(super) struct AffinityRenderer<'a> {
@@ -34,7 +32,7 @@ impl<'a> AffinityRenderer<'a> {
         AffinityRenderer { plan, node, timeout, used: BTreeSet::new(), own: AffinityObjects::default() }
     }
 
-    /// The chain of a frontend. `picked`: the backend set, short circuits excluded.
+    /// A frontend's chain. `picked`: the backend set without short circuits.
     pub(super) fn entry(&mut self, role: ChainRole, picked: Option<BackendSet>) -> Name {
         let picked = picked.unwrap_or(BackendSet::Cluster);
         let (prefix, mut rules, last) = match role {
@@ -109,8 +107,8 @@ fn prefix(set: BackendSet) -> &'static str {
     }
 }
 
-/// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` for an endpoint, as kube-proxy's nftables mode
-/// does. nftables names have no colons. In a name that is too long a hash replaces the endpoint.
+/// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` for an endpoint, as in kube-proxy. nftables names
+/// have no colons. In too long a name, a hash replaces the endpoint.
 fn own_name(prefix: &str, name: &ServicePortName, endpoint: Option<&SocketAddr>) -> Name {
     let ServicePortName { service, port, protocol } = name;
     let of_endpoint = endpoint.map_or_else(String::new, |endpoint| {
@@ -137,7 +135,7 @@ mod tests {
     use crate::model::{ObjectKey, Protocol};
     use crate::testing::port_name;
 
-    /// Often of the greatest length that the API allows, 63.
+    /// Often 63 characters, the API's limit.
     fn label() -> impl Strategy<Value = String> {
         prop_oneof!["[a-z]{63}", "[a-z]{55,63}", "[a-z]{1,8}"]
     }

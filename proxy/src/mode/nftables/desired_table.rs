@@ -11,7 +11,7 @@ use crate::nftables::change::TableAction;
 use crate::nftables::{Chain, Element, Name, NftChange, Set};
 use crate::plan::NodePlan;
 
-/// Elements for which a new set has room at least.
+/// A new set's least room, in elements.
 const ROOM: u32 = 4096;
 
 pub(super) struct DesiredTable<'a> {
@@ -26,7 +26,7 @@ pub(super) struct DesiredTable<'a> {
 
 pub(super) struct SyncPlan {
     pub(super) change: NftChange,
-    /// Adds every element, in addition to those in `change`.
+    /// Adds every element, besides those in `change`.
     pub(super) refill: bool,
     pub(super) sizes: BTreeMap<&'static str, u32>,
     pub(super) unused: BTreeSet<UnusedObject>,
@@ -60,7 +60,7 @@ impl<'a> DesiredTable<'a> {
         }
     }
 
-    /// `None` if the types, sizes or base chains of the existing table do not fit.
+    /// `None` if the existing table's types, sizes or base chains do not fit.
     fn fitting_sizes<K: NftTable>(
         &self,
         table: &K,
@@ -74,7 +74,7 @@ impl<'a> DesiredTable<'a> {
                 return None;
             }
             if let Some(size) = there.size {
-                // A batch may delete and add elements, and both count.
+                // Deleted and added elements of a batch both count.
                 let most = self.ledger.count(name) + found.count(name);
                 if u32::try_from(most).map_or(true, |most| most > size) {
                     return None;
@@ -142,7 +142,7 @@ impl<'a> DesiredTable<'a> {
         SyncPlan { change, refill: false, sizes, unused: chains.chain(sets).collect() }
     }
 
-    /// Of chains to which no element refers: their rules, plus the rules that jump to them.
+    /// For chains to which no element refers: their rules, plus the rules that jump to them.
     pub(super) fn reference_counts(&self) -> Vec<(Name, usize)> {
         use crate::nftables::{NftVerdict, Statement};
         let jumps = |to: &Name| {

@@ -1,5 +1,5 @@
-//! The index of each endpoint of a service port: 0 to N - 1 without gaps. An endpoint keeps its index as far as
-//! possible, because each changed index is one more element to send.
+//! Indexes of a service port's endpoints: 0 to N - 1 without gaps. Endpoints keep their index as far as possible: each
+//! changed index is one more element to send.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -87,7 +87,7 @@ pub fn assign(before: &IndexedEndpoints, wanted: &[SocketAddr]) -> IndexedEndpoi
         *slot = new.next();
     }
     slots.extend(new.map(Some));
-    // Endpoints from the end fill the remaining gaps.
+    // The last endpoints fill gaps.
     let mut full: Vec<SocketAddr> = Vec::with_capacity(wanted.len());
     let mut end = slots.len();
     for at in 0..slots.len() {

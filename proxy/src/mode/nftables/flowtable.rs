@@ -1,5 +1,5 @@
-//! The flowtable for long connections to services (KEP-4963), in a table of its own, because the table of services is
-//! replaced when it is too small. Packets in a flowtable skip the node's rules, so it is off by default.
+//! The flowtable for long connections to services (KEP-4963), in its own table: the services' table is replaced when it
+//! is too small. Packets in a flowtable skip the node's rules, so it is off by default.
 
 use crate::model::{Family, Protocol};
 use crate::nftables::text::Table;

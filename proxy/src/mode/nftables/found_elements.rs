@@ -35,7 +35,7 @@ impl FoundElements {
         self.of(set).map_or(0, HashMap::len)
     }
 
-    /// Gives endpoints the indexes that they have in the existing table.
+    /// Endpoints keep their indexes in the existing table.
     pub(super) fn number(&self, objects: &mut NftServiceObjects, plan: &ServicePortPlan) {
         if self.0.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl FoundElements {
         (0..).map_while(at).collect()
     }
 
-    /// The elements to remove and to add. `wanted` has no duplicates.
+    /// Elements to remove and to add. `wanted` has no duplicates.
     pub(super) fn differing(mut self, wanted: impl Iterator<Item = Element>) -> (Vec<Element>, Vec<Element>) {
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         for element in wanted {

@@ -1,6 +1,6 @@
-//! The objects that exist whatever the services. They have kube-proxy's names where they mean the same, and no other of
-//! its names: kube-proxy keeps an existing table, and cannot create a set that exists with another type. Other programs
-//! may rely on the names and priorities of the base chains
+//! The objects that exist whatever the services. Objects with kube-proxy's meaning have its names; no other object has
+//! one: kube-proxy keeps an existing table, and cannot create a set that exists with another type. Other programs may
+//! rely on the base chains' names and priorities
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
 use ipnet::IpNet;
@@ -14,31 +14,31 @@ use crate::plan::{Masquerade, NodePlan, NodePortScope, PodSource};
 
 pub const TABLE: &str = "kube-proxy";
 pub const PROBE: &str = "svcproxy-probe";
-/// Identifies the proxy's table. Another layout is replaced.
+/// Identifies the proxy's table and layout.
 pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 3";
 
 pub const CLUSTER_IPS: &str = "cluster-ips";
 pub const SERVICE_CIDRS: &str = "service-cidrs";
-/// If not every local address accepts node ports.
+/// Unless every local address accepts node ports.
 pub const NODEPORT_IPS: &str = "nodeport-ips";
-/// Endpoints that may connect to themselves, as source and destination.
+/// Endpoints that may connect to themselves: source, destination.
 pub const HAIRPINS: &str = "hairpins";
 pub const RESTRICTED: &str = "firewall-restricted";
 pub const ALLOWED: &str = "firewall-allowed";
 /// Service addresses without endpoints: dropped or rejected.
 pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 pub const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
-/// From service addresses to chains.
+/// Service addresses to chains.
 pub const SERVICE_IPS: &str = "service-ips";
-/// From node ports to chains.
+/// Node ports to chains.
 pub const SERVICE_NODEPORTS: &str = "service-nodeports";
-/// From service addresses and indexes to endpoints.
+/// Service addresses and indexes to endpoints.
 pub const SERVICE_ENDPOINTS: &str = "service-endpoints";
 pub const NODEPORT_ENDPOINTS: &str = "nodeport-endpoints";
-/// For pods and the node itself, to which policy Local does not apply.
+/// For pods and the node: policy Local does not apply.
 pub const SHORT_CIRCUIT_ENDPOINTS: &str = "short-circuit-endpoints";
 pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpoints";
-/// Node ports without a relay, which are rejected on the loopback range.
+/// Node ports that are rejected on the loopback range.
 pub const LOCALHOST_NODEPORTS: &str = "localhost-nodeports";
 
 const SERVICES: &str = "services";
@@ -50,7 +50,7 @@ const LOCALHOST_NODEPORTS_CHECK: &str = "localhost-nodeports-check";
 const MASQUERADING: &str = "masquerading";
 pub const REJECT_CHAIN: &str = "reject-chain";
 
-/// Counts and rejects packets to node ports on the loopback range; `None`: relays answer.
+/// Counts and rejects node ports on the loopback range; `None`: relays answer.
 pub fn localhost_refused(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Tcp => None,
@@ -75,12 +75,12 @@ const FRONTEND_AND_SOURCE: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
 const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
 const PAIR: &[KeyField] = &[KeyField::Source, KeyField::Destination];
-/// A random number as part of a key needs `typeof`; its modulus does not matter there.
+/// The random number needs `typeof`; its modulus does not matter there.
 const FRONTEND_SLOT: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
 const NODEPORT_SLOT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
 
-/// In the order in which a packet may meet them, with the chains to which they jump.
+/// In packet order, with the chains to which they jump.
 const BASE_CHAINS: [(&str, bool, NftHook, i32, &[&str]); 8] = [
     ("filter-prerouting-pre-dnat", false, NftHook::Prerouting, PRE_DNAT, &[FIREWALL_CHECK]),
     ("filter-output-pre-dnat", false, NftHook::Output, PRE_DNAT, &[FIREWALL_CHECK]),
@@ -96,7 +96,7 @@ pub fn base_chains() -> impl Iterator<Item = &'static str> {
     BASE_CHAINS.into_iter().map(|(name, ..)| name)
 }
 
-/// In printing order. `size` returns the elements for which a set needs room.
+/// In printing order. `size`: room in elements.
 pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
     let sized = |name: &'static str, set: Set| (name, set.sized(size(name)));
     vec![
@@ -135,7 +135,7 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
 
 pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     let base = BASE_CHAINS.into_iter().map(|(name, is_nat, hook, priority, to)| {
-        // nat chains see only the first packet of a connection.
+        // nat chains see only first packets.
         let jump = |chain: &&str| {
             let new = (!is_nat).then_some(Statement::New);
             Rule::new(new.into_iter().chain([Statement::Verdict(NftVerdict::Jump((*chain).into()))]))
@@ -158,8 +158,8 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     base.chain(others.map(|(name, chain)| (name.into(), chain))).collect()
 }
 
-/// Relays listen for TCP. Other node ports count and reject packets to the loopback range, in the input hook, so that
-/// the sender gets an ICMP message; in the output hook its call would fail with EPERM.
+/// Relays listen for TCP. Other node ports count and reject packets to the loopback range. In the input hook, the
+/// sender gets an ICMP message; in the output hook its call would fail with EPERM.
 fn localhost_check(node: &NodePlan) -> Vec<(&'static str, Chain)> {
     let to_loopback =
         Statement::Range { side: AddressSide::Destination, range: node.family.loopback_range(), negated: false };
@@ -237,8 +237,8 @@ fn service_endpoints_check() -> Chain {
     Chain::new("services without endpoints", vec![Rule::new([look])])
 }
 
-/// An untranslated packet to a cluster IP is for a port that no service has, and to another address of the service
-/// ranges for no service. It must not leave by the default route.
+/// An untranslated packet to a cluster IP has an unused port; one to another address of the service ranges has no
+/// service. Neither must leave by the default route.
 fn cluster_ips_check() -> Chain {
     let other_port = Rule::new([in_set(ADDRESS, CLUSTER_IPS, false), Statement::Reject]);
     let unused = Rule::new([in_set(ADDRESS, SERVICE_CIDRS, false), Statement::Verdict(NftVerdict::Drop)]);
@@ -248,14 +248,14 @@ fn cluster_ips_check() -> Chain {
 
 fn masquerading(node: &NodePlan) -> Chain {
     let mark = node.masquerade_mark;
-    // The mark is cleared, so that a packet that passes again (IPsec, overlay) is not masqueraded twice.
+    // A packet that passes again (IPsec, overlay) must not be masqueraded twice.
     let marked = Rule::new([Statement::Marked(mark), Statement::Unmark(mark), Statement::Masquerade]);
     let hairpin = Rule::new([Statement::Translated, in_set(PAIR, HAIRPINS, false), Statement::Masquerade]);
     let rules = vec![marked, hairpin.commented("an endpoint that is its own client")];
     Chain::new("whose source becomes this node's", rules)
 }
 
-/// With it, the table uses every kernel feature that a table may use.
+/// The table then uses every kernel feature that a table may use.
 pub fn probe_node(family: Family) -> NodePlan {
     NodePlan {
         family,

@@ -1,5 +1,3 @@
-//! What was sent for each service port.
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::endpoint_index::EndpointIndex;
@@ -11,9 +9,9 @@ use crate::nftables::{Chain, Element, ElementKey, Name, Set};
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementLedger {
     ports: BTreeMap<ServicePortName, NftServiceObjects>,
-    /// Of elements that several service ports may have.
+    /// Elements that service ports may share.
     in_common: BTreeMap<(&'static str, ElementKey), u32>,
-    /// The reference count of each shared chain.
+    /// Reference counts of shared chains.
     shared: HashMap<SharedChain, u32>,
     counts: ElementCounts,
 }
@@ -47,13 +45,13 @@ pub(super) struct TableDifference {
     pub(super) shared_removed: BTreeSet<SharedChain>,
     pub(super) shared_added: BTreeSet<SharedChain>,
     pub(super) chains_removed: BTreeSet<Name>,
-    /// New chains, and chains whose rules change.
+    /// New and changed chains.
     pub(super) chains_added: BTreeMap<Name, Chain>,
     pub(super) sets_removed: BTreeSet<Name>,
     pub(super) sets_added: BTreeMap<Name, Set>,
 }
 
-/// Sorted, which is the cheapest way to fill the maps.
+/// Sorted: the cheapest way to fill the maps.
 impl FromIterator<(ServicePortName, NftServiceObjects)> for ElementLedger {
     fn from_iter<I: IntoIterator<Item = (ServicePortName, NftServiceObjects)>>(ports: I) -> ElementLedger {
         let mut ledger = ElementLedger { ports: ports.into_iter().collect(), ..ElementLedger::default() };
@@ -96,14 +94,14 @@ impl ElementLedger {
         self.shared.contains_key(&shared)
     }
 
-    /// Chains that the next change of endpoints is likely to need. Costs as much as there are different numbers of
+    /// Chains that the next change of endpoints probably needs. Costs as much as there are different numbers of
     /// endpoints.
     pub(super) fn spare_chains(&self) -> BTreeSet<SharedChain> {
         let neighbours = self.shared().flat_map(SharedChain::neighbours);
         neighbours.filter(|neighbour| !self.shared.contains_key(neighbour)).collect()
     }
 
-    /// Returns the change. Its cost does not depend on other service ports.
+    /// The cost does not depend on other service ports.
     pub(super) fn replace(&mut self, changed: Vec<(ServicePortName, Option<NftServiceObjects>)>) -> TableDifference {
         let mut update = LedgerUpdate::default();
         for (name, objects) in changed {
@@ -214,7 +212,7 @@ impl LedgerUpdate {
     }
 }
 
-/// What is only in `before`, and only in `after`. Both are sorted.
+/// Elements only in `before`, and only in `after`. Both are sorted.
 pub(super) fn differing(before: Vec<Element>, after: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());

@@ -1,10 +1,10 @@
-//! nftables mode: one table per family, in which service ports are elements of shared maps. A change of endpoints
-//! changes elements, at a cost for the kernel that does not depend on the number of services.
+//! nftables mode: one table per family. Service ports are elements of shared maps. A change of endpoints changes
+//! elements; its kernel cost does not depend on the number of services.
 //!
-//! [`layout`] holds what exists whatever the services, [`shared_chains`] the chains of service ports with the same
-//! number of endpoints. [`objects`] renders one service port, [`affinity`] its session affinity. [`endpoint_index`]
-//! gives endpoints their indexes. [`ledger`] and [`programmed`] record what was sent, [`found_elements`] what existed
-//! at a start, [`desired_table`] the change between them. [`syncer`] runs the syncs.
+//! [`layout`] holds the fixed objects, [`shared_chains`] the chains of service ports with the same number of endpoints.
+//! [`objects`] renders one service port, [`affinity`] its session affinity. [`endpoint_index`] gives endpoints indexes.
+//! [`ledger`] and [`programmed`] record what was sent, [`found_elements`] what existed at a start, [`desired_table`]
+//! the change between them. [`syncer`] runs the syncs.
 
 mod affinity;
 mod desired_table;

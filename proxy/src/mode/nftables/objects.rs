@@ -1,5 +1,4 @@
-//! The elements of one service port, derived from its frontends and endpoints: stored elements would take ten times the
-//! memory.
+//! One service port's elements, derived from frontends and endpoints: stored elements would take ten times the memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +18,7 @@ pub struct NftServiceObjects {
     protocol: Protocol,
     port: u16,
     frontends: Box<[FrontendElements]>,
-    /// Other service ports may have the same.
+    /// Shared with other service ports.
     hairpins: Box<[IpAddr]>,
     /// Rare elements, in any order.
     elements: Vec<Element>,
@@ -43,7 +42,7 @@ impl AffinityObjects {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FrontendElements {
     address: FrontendAddress,
-    /// Other ports of the Service have the same cluster IP.
+    /// A cluster IP is shared with the Service's other ports.
     is_cluster_ip: bool,
     /// The verdict without endpoints.
     no_endpoints: Option<NoEndpoints>,
@@ -65,7 +64,7 @@ enum NoEndpoints {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Dispatch {
     chain: Name,
-    /// `None` if the chain belongs to the service port: then its endpoints are in rules, not in elements.
+    /// `None`: the service port has its own chain, with endpoints in rules instead of elements.
     shared: Option<ChainRole>,
     picked: Option<BackendSet>,
     /// The backend set for pods and the node itself.
@@ -144,12 +143,11 @@ impl NftServiceObjects {
         key(address, self.protocol, self.port)
     }
 
-    /// Without duplicates.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         self.common_elements().chain(self.own_elements())
     }
 
-    /// The elements that other service ports may have as well.
+    /// Elements that other service ports may share.
     pub fn common_elements(&self) -> impl Iterator<Item = Element> {
         let cluster_ips = self.frontends.iter().filter(|frontend| frontend.is_cluster_ip);
         let cluster_ips = cluster_ips.filter_map(|frontend| match frontend.address {
@@ -208,7 +206,7 @@ impl NftServiceObjects {
         self.own.as_deref()
     }
 
-    /// The map with the endpoints of a set, and their key without the index.
+    /// A backend set's map, and its key without the index.
     pub fn numbered(&self, set: BackendSet) -> Option<(&'static str, ElementKey)> {
         self.frontends.iter().find_map(|frontend| {
             let to = frontend.dispatch.as_ref().filter(|to| to.shared.is_some())?;
@@ -265,8 +263,8 @@ impl ElementRenderer<'_> {
         }
     }
 
-    /// `external` is `None` for the cluster IP. An address that is several of cluster IP, external IP and load-balancer
-    /// IP is the first of these.
+    /// `external` is `None` for the cluster IP. An address with several roles is first cluster IP, then external IP,
+    /// then load-balancer IP.
     fn add_frontend(&mut self, address: FrontendAddress, action: FrontendAction, external: Option<&ExternalFrontends>) {
         if self.frontends.iter().any(|frontend| frontend.address == address) {
             return;
@@ -276,7 +274,7 @@ impl ElementRenderer<'_> {
             crate::plan::FrontendVerdict::Reject => (None, Some(NoEndpoints::Refused)),
             crate::plan::FrontendVerdict::Drop => (None, Some(NoEndpoints::Dropped)),
         };
-        // Pods and the node have the same backends; the chain masquerades only the node.
+        // Pods and the node share backends; the chain masquerades only the node.
         let short = external.and_then(|external| external.short_circuit);
         let short_circuit = match short.map(|short| short.node.verdict) {
             Some(crate::plan::FrontendVerdict::Deliver(set)) => Some(set),

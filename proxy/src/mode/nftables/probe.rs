@@ -15,7 +15,7 @@ use crate::plan::{
     NoLocalEndpoints, ServicePortPlan,
 };
 
-/// A table with each kind of object that a table of this mode may have.
+/// Each kind of object of this mode.
 pub fn probe(family: Family) -> NftChange {
     let node = layout::probe_node(family);
     let plan = probed(family);

@@ -20,21 +20,20 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub(super) struct ProgrammedTable {
     pub(super) node: NodePlan,
     pub(super) ledger: ElementLedger,
-    /// In elements.
     sizes: BTreeMap<&'static str, u32>,
     chains: BTreeSet<Name>,
     sets: BTreeSet<Name>,
-    /// Made by an earlier proxy and not used yet: their rules may follow other settings.
+    /// An earlier proxy's unused chains: their rules may follow other settings.
     inherited: BTreeSet<Name>,
-    /// Chains and sets without references, and since when.
+    /// Without references, and since when.
     unused: BTreeMap<UnusedObject, Instant>,
     spares: BTreeSet<SharedChain>,
-    /// Spare chains that do not exist yet, and since when.
+    /// Spare chains to create, and since when.
     missing: BTreeMap<SharedChain, Instant>,
     pub(super) reference_counts: Vec<(Name, usize)>,
 }
 
-/// Ordered: chains are deleted before the sets to which their rules refer.
+/// Ordered: chains are deleted before their rules' sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UnusedObject {
     Chain(Name),
@@ -42,7 +41,7 @@ pub(super) enum UnusedObject {
 }
 
 impl ProgrammedTable {
-    /// Everything desired was sent. The caller sets the ledger.
+    /// Everything was sent. The caller sets the ledger.
     pub(super) fn all(wanted: &DesiredTable<'_>, sync_plan: SyncPlan, now: Instant) -> ProgrammedTable {
         let mut chains: BTreeSet<Name> = wanted.chains.keys().cloned().collect();
         let mut sets: BTreeSet<Name> = wanted.sets.keys().cloned().collect();
@@ -130,7 +129,7 @@ impl ProgrammedTable {
         Some(change)
     }
 
-    /// A chain that this proxy has made has the right rules.
+    /// Existing chains of this proxy have the right rules.
     fn make(&mut self, shared: SharedChain, change: &mut NftChange) {
         let name = shared.name();
         if self.chains.insert(name.clone()) {
@@ -140,7 +139,7 @@ impl ProgrammedTable {
         }
     }
 
-    /// `removed`: chains that have lost their last reference.
+    /// `removed`: without references now.
     fn replace_spares(&mut self, removed: &BTreeSet<SharedChain>, now: Instant) {
         let spares = self.ledger.spare_chains();
         let is_used = |shared: &SharedChain| self.ledger.is_referenced(*shared);
@@ -161,7 +160,7 @@ impl ProgrammedTable {
         self.spares = spares;
     }
 
-    /// Deletes chains and sets without references, and adds spare chains.
+    /// Deletes unreferenced chains and sets, and adds spare chains.
     pub(super) fn garbage_collect(&mut self, now: Instant) -> NftChange {
         let is_due = |since: &Instant| *since + SETTLE <= now;
         let due: Vec<UnusedObject> =

@@ -1,4 +1,4 @@
-//! Chains that service ports share: one per number of endpoints and protocol.
+//! Shared chains: one per number of endpoints and protocol.
 
 use std::fmt;
 
@@ -25,15 +25,14 @@ pub struct SharedChain {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainRole {
-    /// Each endpoint with the same probability.
+    /// All with the same probability.
     Pick(u32),
     PickShortCircuit(u32),
-    /// Marks for masquerade unless the packet is from a pod (or always), and picks an endpoint.
+    /// Masquerades sources other than pods (or all), and picks an endpoint.
     ClusterIp(u32),
-    /// Marks for masquerade, and picks an endpoint.
+    /// Masquerades, and picks an endpoint.
     External(u32),
-    /// Policy Local: pods and the node itself get any endpoint, other sources one of this node, or the filter drops
-    /// their packets.
+    /// Policy Local: pods and the node get any endpoint, other sources a local one, or the filter drops their packets.
     Local {
         local: u32,
         all: u32,
@@ -59,7 +58,7 @@ impl SharedChain {
         self.to_string().into()
     }
 
-    /// The chain after the chains to which it refers.
+    /// After the chains to which it refers.
     pub fn with_targets(self) -> impl Iterator<Item = SharedChain> {
         let other = |role| Some(SharedChain { role, ..self });
         let targets = match self.role {
@@ -71,8 +70,8 @@ impl SharedChain {
         targets.into_iter().flatten().chain([self])
     }
 
-    /// The chains for one endpoint fewer and one more. A new chain with a lookup makes the kernel walk all elements of
-    /// the map, so these chains are made before they are needed.
+    /// For one endpoint fewer and one more. A new chain with a lookup makes the kernel walk the whole map, so they are
+    /// made ahead.
     pub fn neighbours(self) -> impl Iterator<Item = SharedChain> {
         let (fewer, more) = match self.role {
             ChainRole::Pick(count) => {
@@ -145,7 +144,7 @@ pub(super) fn cluster_ip_rules(node: &NodePlan) -> Vec<Rule> {
     rule.into_iter().collect()
 }
 
-/// The node is masqueraded: its source may be the frontend address itself, to which no pod could reply.
+/// The node is masqueraded: its source may be the frontend address, to which no pod could reply.
 pub(super) fn local_rules(node: &NodePlan, short_circuit: Name) -> Vec<Rule> {
     let goto = || Statement::Verdict(NftVerdict::Goto(short_circuit.clone()));
     let pods = node.pods.as_ref().map(|pods| Rule::new([layout::from_pods(pods, false), goto()]));

@@ -1,5 +1,3 @@
-//! Syncs the table: all of it against the existing one (full), or the changes (partial).
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -145,7 +143,7 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
         &NONE
     }
 
-    /// Only chains that exist whatever the services: a flush affects these as well.
+    /// Checks only fixed chains: a flush affects them as well.
     fn detect_flush(&mut self) -> Result<Option<String>, NftTableError> {
         let Some(programmed) = &self.programmed else { return Ok(None) };
         if self.table.is_untouched()? {

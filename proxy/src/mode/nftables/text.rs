@@ -7,7 +7,7 @@ use crate::nftables::text::Table;
 use crate::nftables::{Chain, Element, Name, Set};
 use crate::plan::{NodePlan, ServicePortPlan};
 
-/// Endpoints are in the order of their addresses.
+/// Endpoints in address order.
 pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let mut elements: Vec<Element> = layout::elements(node);
     let (mut shared, mut own) = (BTreeMap::new(), AffinityObjects::default());
@@ -21,7 +21,7 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     elements.dedup();
     let sets: Vec<(Name, Set)> = layout::sets(|_| 0)
         .into_iter()
-        // Without a size, so that elements can be added to the loaded table.
+        // Elements can be added without a size.
         .map(|(name, set)| (name.into(), Set { size: None, ..set }))
         .chain(own.sets)
         .collect();

@@ -11,7 +11,7 @@ const INSIDE: &str = "NF_TABLES_TEST_INSIDE";
 /// Runs the enclosing test again in new user, network and mount namespaces. Returns true inside, and false outside once
 /// the inner run has succeeded.
 ///
-/// If this machine refuses such namespaces, the test fails with `CI` set, and else prints that it did not run.
+/// If the machine refuses namespaces, the test fails with `CI` set, and otherwise prints that it did not run.
 macro_rules! inside {
     () => {
         $crate::support::run_inside($crate::support::this_test!())
@@ -51,7 +51,6 @@ pub fn run_inside(name: &str) -> bool {
     false
 }
 
-/// Runs a line of shell and returns its output.
 pub fn shell(line: &str) -> String {
     fed(line, "")
 }
@@ -72,14 +71,12 @@ pub fn fed(line: &str, input: &str) -> String {
 
 pub const TABLE: Table<'static> = Table { family: Family::Ipv4, name: "t" };
 
-/// A rule with a comment.
 pub fn named(comment: &str) -> Rule {
     let mut rule = Rule::new();
     rule.counter().set_comment(comment);
     rule
 }
 
-/// The refused operations with their error numbers.
 pub fn refused(error: &CommitError) -> Vec<(u32, i32)> {
     match error {
         CommitError::Refused(refusals) => {

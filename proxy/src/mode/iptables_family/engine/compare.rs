@@ -1,5 +1,5 @@
-//! Compares existing chains with the desired rules. The kernel lists one chain a request, which takes most of a
-//! restart's time; so a second thread compares as well, if the kernel adapter has a second reader.
+//! Compares existing chains with the desired rules. The kernel lists one chain per request, which takes most of a
+//! restart's time. So a second thread compares as well, if the kernel adapter has a second reader.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -9,9 +9,9 @@ use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::ruleset::{Chains, Rule, Table};
 
-/// Rules per message to the thread. Fewer rules are compared without a thread.
+/// Rules per message to the thread.
 const PIECE: usize = 1000;
-/// Messages that may wait for the thread. While so many wait, the calling thread compares too.
+/// Messages that may wait. Meanwhile the calling thread compares too.
 const WAITING: usize = 2;
 
 pub(super) struct PresentChain {
@@ -39,7 +39,7 @@ impl<'scope, 'env> ChainComparison<'scope, 'env> {
         ChainComparison { scope, piece: Vec::new(), rules: 0, other: CompareThread::NotAsked, differing: Chains::new() }
     }
 
-    /// Compares the chain now or later.
+    /// Compares now or later.
     pub(super) fn add(&mut self, kernel: &mut dyn PacketFilter, present: PresentChain) -> Result<(), IptablesError> {
         self.rules += present.rules.len() + 1;
         self.piece.push(present);
@@ -82,7 +82,7 @@ impl<'scope, 'env> ChainComparison<'scope, 'env> {
             }
             Ok(differing)
         };
-        // Without a thread (resource limits), the calling thread compares everything.
+        // Without a thread (resource limits), the calling thread compares.
         let thread = Builder::new().name("compare".to_owned()).spawn_scoped(self.scope, work);
         thread.map_or(CompareThread::Absent, |thread| CompareThread::Thread(pieces, thread))
     }

@@ -1,7 +1,3 @@
-//! A full sync: renders all service ports, one after the other, and compares. If the kernel accepts new chains before
-//! the jumps to them, they are sent in pieces and not kept, so that the rules of a large cluster are never in memory
-//! together.
-
 use std::collections::BTreeSet;
 use std::thread;
 
@@ -20,7 +16,7 @@ const PIECE: usize = 8000;
 pub(super) struct FullSync<'a, R: Renderer<K>, K> {
     engine: &'a mut Engine<R, K>,
     ledger: RuleLedger,
-    /// New chains that are not yet sent. No rule jumps to them yet.
+    /// New chains that are not yet sent, to which no rule jumps.
     ahead: Transaction,
     is_ahead: bool,
     rest: Transaction,
@@ -125,7 +121,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         Ok(())
     }
 
-    /// Sends the fixed chains, still empty, with the first piece: its rules jump to some of them.
+    /// The first piece contains the empty fixed chains: its rules jump to some of them.
     fn send_ahead(&mut self, saved: &SavedTables) -> Result<(), SyncFailure<R::Error>> {
         if !std::mem::replace(&mut self.is_ahead, true) {
             let mut targets = Transaction::default();
@@ -150,7 +146,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         Ok(())
     }
 
-    /// Where a previous proxy's chains differ, their frontends are recorded for conntrack.
+    /// Records frontends for conntrack where a previous proxy's chains differ.
     fn fixed_chains(&mut self, saved: &SavedTables) -> Result<(), IptablesError> {
         let nothing = SavedTable::default();
         let kernel = self.engine.kernel.filter();
@@ -186,8 +182,8 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         Ok(())
     }
 
-    /// Empties chains that are no longer desired, and removes them unless a rule of another program or mode refers to
-    /// them: the kernel would refuse the whole transaction.
+    /// Empties stale chains, and removes those without references. The kernel would refuse the whole transaction if a
+    /// rule of another program or mode refers to a removed chain.
     fn stale_chains(&mut self, saved: &SavedTables) -> Result<(), IptablesError> {
         let wanted: BTreeSet<ChainId> = self.ledger.fixed().iter().map(|chain| chain.id).collect();
         for (table, saved) in &saved.tables {

@@ -1,6 +1,5 @@
-//! What was sent for each service port. Rules of a large cluster take tens of megabytes, so the ledger keeps
-//! fingerprints of the chains of service ports. It keeps rules of shared chains, because a shared chain is always
-//! written as a whole.
+//! What was sent for each service port. Rules of a large cluster take tens of megabytes, so the ledger keeps only
+//! fingerprints of service ports' chains. Shared chains are always written as a whole, so it keeps their rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -19,21 +18,21 @@ pub(super) struct RuleLedger {
     fixed: Vec<FixedChain>,
     total: RuleCounts,
     marking: usize,
-    /// Random keys, so that nobody can craft two lists of rules with the same fingerprint.
+    /// Random keys: nobody can craft two rule lists with one fingerprint.
     hash: RandomState,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct LedgerEntry {
     lines: Box<[SharedRule]>,
-    /// Sorted by name, with a fingerprint of the rules; `None` if the kernel may have other rules.
+    /// Sorted by name, with the rules' fingerprints; `None`: the kernel may have other rules.
     chains: Box<[(ChainName, Option<NonZeroU64>)]>,
     rules: usize,
-    /// Rules in its own chains that jump to `KUBE-MARK-MASQ`.
+    /// Its own chains' rules that jump to `KUBE-MARK-MASQ`.
     marking: usize,
 }
 
-/// Padded with zeros; the kernel accepts no longer name (`XT_EXTENSION_MAXNAMELEN`).
+/// Zero-padded to the kernel's limit (`XT_EXTENSION_MAXNAMELEN`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ChainName([u8; 28]);
 
@@ -56,7 +55,7 @@ impl LedgerEntry {
         self.chains.get(at).map(|(_, fingerprint)| *fingerprint)
     }
 
-    /// Its own chains that certainly exist.
+    /// Own chains that certainly exist.
     pub fn known_chains(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().filter(|(_, fingerprint)| fingerprint.is_some()).map(|(chain, _)| chain.as_str())
     }
@@ -95,7 +94,7 @@ impl RuleLedger {
         chain.rules(self.entries.values().flat_map(|entry| &entry.lines))
     }
 
-    /// Records a new service port, and returns its own chains.
+    /// Returns the service port's own chains.
     pub fn insert(&mut self, name: &ServicePortName, rules: ServiceRules) -> Chains {
         let ServiceRules { chains, lines } = rules;
         let entry = self.entry(&chains, lines);
@@ -104,8 +103,7 @@ impl RuleLedger {
         chains
     }
 
-    /// Returns the old entry. Adds the changes of the service port's chains to `nat`, and the changed shared chains to
-    /// `shared`.
+    /// Returns the old entry. Adds changes of own chains to `nat`, and changed shared chains to `shared`.
     pub fn replace(
         &mut self,
         name: &ServicePortName,
@@ -134,7 +132,7 @@ impl RuleLedger {
         before
     }
 
-    /// Restores the old entry of a service port that is set aside. The old and the new chains may exist.
+    /// After a service port is set aside. Its old and new chains may exist.
     pub fn restore(&mut self, name: &ServicePortName, before: LedgerEntry) {
         let after = self.entries.remove(name).unwrap_or_default();
         self.count(&after, &before);
@@ -142,7 +140,7 @@ impl RuleLedger {
         self.mark_uncertain(name, &after);
     }
 
-    /// After a failed transaction: the old and the new chains may exist, with any rules.
+    /// After a failed transaction: old and new chains may exist, with any rules.
     pub fn mark_uncertain(&mut self, name: &ServicePortName, before: &LedgerEntry) {
         let mut entry = self.entries.remove(name).unwrap_or_default();
         let names: BTreeSet<ChainName> = entry.chains.iter().chain(&before.chains).map(|(name, _)| *name).collect();
@@ -150,8 +148,7 @@ impl RuleLedger {
         self.put(name, entry);
     }
 
-    /// The service ports of refused chains and rules, with the kernel's message. `None` if one belongs to no service
-    /// port.
+    /// Service ports of refused chains and rules, with the kernel's message. `None` if one belongs to no service port.
     pub fn owners(&self, refusals: &[RuleRefusal]) -> Option<BTreeMap<ServicePortName, String>> {
         let mut of_chains: HashMap<(Table, &str), Vec<&RuleRefusal>> = HashMap::new();
         refusals.iter().for_each(|one| of_chains.entry((one.table, &one.chain)).or_default().push(one));

@@ -1,10 +1,10 @@
-//! Syncs the kernel objects of one family: all desired objects against the kernel's (full), or the changes against what
-//! was sent last (partial). A mode is a [`Renderer`].
+//! Syncs one family's kernel objects: all desired objects against the kernel's (full), or the changes against what was
+//! sent last (partial). A mode is a [`Renderer`].
 //!
 //! A failed partial transaction can be repeated whatever part of it was done: chains are written as a whole, and
-//! removed whether or not they exist. After anything that makes the kernel's state uncertain – a transaction that is
-//! refused twice, a deleted canary chain, a start – the next sync is full. So no update is lost
-//! (kubernetes/kubernetes#121362), and the successor of a killed proxy sends only what differs.
+//! removed whether or not they exist. The next sync is full if the kernel's state is uncertain: after a start, two
+//! refusals, or the canary chain's deletion. So no update is lost (kubernetes/kubernetes#121362), and the successor of
+//! a killed proxy sends only differences.
 //!
 //! A service port whose rules the kernel refuses is set aside, and the rest is sent.
 
@@ -30,8 +30,6 @@ use full::FullSync;
 use ledger::{LedgerEntry, RuleLedger};
 use render::{ChainId, FollowUp, Renderer};
 
-/// How often a sync restarts without refused service ports. Netlink reports all refused rules at once, a command one at
-/// a time.
 const ROUNDS: usize = 8;
 
 /// A kernel adapter that writes the iptables tables, alone or with other objects.
@@ -49,19 +47,19 @@ pub struct Engine<R: Renderer<K>, K> {
     kernel: K,
     renderer: R,
     tamper_check: TamperCheck,
-    /// Read ahead of the first sync.
+    /// Read before the first sync.
     ahead: Option<SavedTables>,
     /// `None` while the kernel's state is unknown.
     programmed: Option<Programmed<R::Node>>,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
-    /// Retried when they change, and by full syncs.
+    /// Retried after changes, and by full syncs.
     refused: BTreeMap<ServicePortName, String>,
 }
 
 struct Programmed<N> {
     node: N,
     ledger: RuleLedger,
-    /// Shared chains that a failed transaction may have written.
+    /// A failed transaction may have written them.
     uncertain: BTreeSet<ChainId>,
     failures: u32,
 }
@@ -118,9 +116,8 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
         self.kernel.filter().list(&Table::ALL, &is_unread)
     }
 
-    /// Sets the service ports of refused rules aside. Returns false if that would be all service ports, or if a refused
-    /// rule belongs to none: then the cause is not a service port. Returns false as well if a service port is not part
-    /// of this sync.
+    /// Sets the service ports of refused rules aside. Returns false if their cause is no single service port (all of
+    /// several are refused, or a rule belongs to none), or if a service port is not part of this sync.
     fn set_aside(
         &mut self,
         error: &IptablesError,
@@ -139,14 +136,13 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
         true
     }
 
-    /// If another program has deleted a chain, a refusal is not the service port's fault, and a full sync repairs the
-    /// chain.
+    /// If another program has deleted a chain, the service port is not at fault, and a full sync repairs the chain.
     fn still_exist(&mut self, before: &[(&ServicePortName, LedgerEntry)]) -> bool {
         let chains: Vec<&str> = before.iter().flat_map(|(_, entry)| entry.known_chains()).collect();
         self.kernel.filter().reference_counts(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
     }
 
-    /// `Ok(None)`: the caller retries without the service ports that were set aside.
+    /// `Ok(None)`: retry without the service ports that were set aside.
     fn try_partial(
         &mut self,
         programmed: &mut Programmed<R::Node>,
@@ -228,7 +224,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
         self.renderer.detect_flush(&mut self.kernel, &programmed.node)
     }
 
-    /// A command's dump would hold every rule in memory while the source loads.
+    /// A command's dump would hold every rule in memory during the source's load.
     fn look_ahead(&mut self) {
         if self.programmed.is_none() && self.kernel.filter().supports_early_chains() {
             self.ahead = self.read_tables().ok();

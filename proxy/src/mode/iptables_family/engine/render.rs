@@ -30,7 +30,7 @@ impl ServiceRules {
     }
 }
 
-/// Exists whatever the services. The rules of service ports are between head and tail.
+/// Exists whatever the services. Service ports' rules are between head and tail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedChain {
     pub id: ChainId,
@@ -63,15 +63,15 @@ pub struct FollowUp {
 
 /// A mode: the rules of plans, and the kernel objects besides rules.
 ///
-/// A sync calls [`Renderer::begin`] (full syncs only), [`Renderer::render`] for each service port,
-/// [`Renderer::before_rules`], then writes the rules, then calls [`Renderer::after_rules`]. Service ports' own chains
-/// may be written earlier: no packet meets them until a shared chain jumps to them.
+/// A sync calls [`Renderer::begin`] (full syncs only), [`Renderer::render`] per service port,
+/// [`Renderer::before_rules`], writes the rules, and calls [`Renderer::after_rules`]. Service ports' own chains may be
+/// written earlier: no shared chain jumps to them yet.
 pub trait Renderer<K> {
     type Error: std::error::Error + From<IptablesError> + Send + Sync + 'static;
     /// Only full syncs replace it.
     type Node;
 
-    /// The chains whose rules a full sync passes to [`Renderer::begin`].
+    /// A full sync passes their rules to [`Renderer::begin`].
     const READ: &'static [ChainId] = &[];
 
     fn node(&mut self, plan: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Self::Node;
@@ -80,21 +80,20 @@ pub trait Renderer<K> {
         false
     }
 
-    /// In the order of their insertion at the beginning of the built-in chains.
+    /// In insertion order, each at the beginning of its built-in chain.
     fn jumps(node: &Self::Node) -> Vec<&'static Jump>;
 
     fn fixed(&self, node: &Self::Node, random_fully: bool) -> Vec<FixedChain>;
 
-    /// Renders one service port (`plan` is `None`: deleted).
+    /// `plan` is `None` for a deleted service port.
     fn render(&mut self, node: &Self::Node, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules;
 
-    /// Every service port will be rendered, and earlier renderings are void.
+    /// Voids earlier renderings; every service port will be rendered.
     fn begin(&mut self, _saved: &SavedTables) {}
 
     /// Creates the objects to which rules refer. `saved`: the tables before a full sync.
     ///
-    /// # Errors
-    /// The next sync is full.
+    /// After an error the next sync is full.
     fn before_rules(
         &mut self,
         _kernel: &mut K,
@@ -104,22 +103,20 @@ pub trait Renderer<K> {
         Ok(())
     }
 
-    /// Removes objects without references. Returns the number of changed objects, rules excluded.
+    /// Removes objects without references. Returns the number of changed objects without rules.
     fn after_rules(&mut self, _kernel: &mut K, _node: &Self::Node) -> Result<usize, Self::Error> {
         Ok(0)
     }
 
-    /// See [`crate::mode::Mode::detect_flush`].
     fn detect_flush(&mut self, _kernel: &mut K, _node: &Self::Node) -> Result<Option<String>, Self::Error> {
         Ok(None)
     }
 
-    /// See [`crate::mode::Mode::follow_up`].
     fn follow_up(&mut self, _kernel: &mut K, _now: Instant) -> Result<FollowUp, Self::Error> {
         Ok(FollowUp::default())
     }
 
-    /// The frontends of UDP and SCTP that existed outside the rules before the last full sync.
+    /// UDP and SCTP frontends that existed besides the rules before the last full sync.
     fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         BTreeSet::new()
     }

@@ -1,5 +1,5 @@
-//! Counts connections and refused packets of each service port by the counters of rules. A counter starts at zero when
-//! its rule is written, and shared chains are rewritten often, so earlier counts are kept here, up to the last update.
+//! Counts each service port's connections and refused packets by rule counters. A rewritten rule counts from zero, and
+//! shared chains are often rewritten, so earlier counts are kept here.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct ConnectionCounts {
 }
 
 impl ConnectionCounts {
-    /// `rules`: all rules of filter and nat. Forgets service ports without rules.
+    /// `rules` are all of filter and nat. Forgets service ports without rules.
     pub fn update(&mut self, rules: impl IntoIterator<Item = CountedRule>) -> &BTreeMap<CountedPort, u64> {
         let mut before = std::mem::take(&mut self.last);
         let mut counts = BTreeMap::new();
@@ -44,7 +44,7 @@ impl ConnectionCounts {
             let count: &mut u64 = counts.entry(meter).or_insert(known);
             let key = (chain, rule);
             let seen = before.remove(&key).unwrap_or_default();
-            // The rule was rewritten, and has counted all these packets since.
+            // The rewritten rule has counted all of them.
             *count += packets.checked_sub(seen).unwrap_or(packets);
             self.last.insert(key, packets);
         }

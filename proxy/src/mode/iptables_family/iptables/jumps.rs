@@ -8,12 +8,12 @@ const PORTALS: &[JumpMatch] = &[JumpMatch::New, JumpMatch::Comment("kubernetes s
 const FIREWALL: &[JumpMatch] = &[JumpMatch::New, JumpMatch::Comment("kubernetes load balancer firewall")];
 const NAT_PORTALS: &[JumpMatch] = &[JumpMatch::Comment("kubernetes service portals")];
 
-/// In the order of insertion at the beginning of the built-in chains: a packet meets the last jump first. In filter
-/// only new connections jump, so that established traffic skips these chains.
+/// In insertion order at the beginning of the built-in chains: a packet meets the last jump first. In filter only new
+/// connections jump; established traffic skips these chains.
 pub const ALL: [Jump; 15] = [
     Jump::new(Table::Filter, "INPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(Table::Filter, "FORWARD", names::EXTERNAL_SERVICES, EXTERNAL),
-    // Not in kube-proxy. Traffic to which policy Local does not apply was translated before, and meets no DROP.
+    // kube-proxy lacks it. Traffic to which policy Local does not apply is already translated, and meets no DROP.
     Jump::new(Table::Filter, "OUTPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(
         Table::Filter,

@@ -14,11 +14,11 @@ use crate::ruleset::{Rule, Table};
 pub const SERVICES: ChainId = (Table::Nat, names::SERVICES);
 pub const NODE_PORTS: ChainId = (Table::Nat, names::NODE_PORTS);
 
-/// With more endpoints, their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
+/// Beyond, endpoints' rules have no comments (upstream's `largeClusterEndpointsThreshold`).
 const LARGE: usize = 1000;
 
-/// A comment takes 256 bytes in the kernel, almost half of a large table, and each change in the legacy variant reads
-/// and writes the whole table.
+/// A comment takes 256 bytes in the kernel, almost half of a large table. In the legacy variant each change reads and
+/// writes the whole table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointComments {
     Written,
@@ -65,7 +65,7 @@ struct ChainRenderer<'a> {
     comments: EndpointComments,
     /// `namespace/name:port`.
     name: String,
-    /// Sorted, with the name of the chain, whose hash is most of the cost of rendering.
+    /// Sorted, with chain names: their hashes are most of the rendering cost.
     endpoints: Vec<(SocketAddr, String)>,
     out: ServiceRules,
 }
@@ -144,7 +144,7 @@ impl ChainRenderer<'_> {
         }
     }
 
-    /// `KUBE-EXT-`: first the sources to which the policy does not apply, then all.
+    /// `KUBE-EXT-`: sources to which the policy does not apply, then all.
     fn entry_chain(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         self.out.chains.entry(entry.clone()).or_default();
@@ -181,7 +181,7 @@ impl ChainRenderer<'_> {
         let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
         let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));
         for range in ranges {
-            // iptables-save prints `-s 0.0.0.0/0` as no match.
+            // iptables-save omits `-s 0.0.0.0/0`.
             let rule = if range.prefix_len() == 0 { allow(&self.name) } else { allow(&self.name).source(*range) };
             self.append(&chain, rule.jump(&entry));
         }
@@ -192,7 +192,7 @@ impl ChainRenderer<'_> {
         self.append(&chain, Rule::commented(end));
     }
 
-    /// `KUBE-SVC-` or `KUBE-SVL-`: first session affinity, then a uniform random choice.
+    /// `KUBE-SVC-` or `KUBE-SVL-`: session affinity, then a uniform random choice.
     fn backend_set(&mut self, backends: &[SocketAddr], chain: String) {
         let comment = |backend: &SocketAddr| self.of_endpoint(|| format!("{} -> {backend}", self.name));
         let mut rules = Vec::new();
@@ -213,7 +213,7 @@ impl ChainRenderer<'_> {
         }
     }
 
-    /// `KUBE-SEP-`: masquerades the hairpin, records the client, translates the destination.
+    /// `KUBE-SEP-`: masquerades hairpins, records clients, translates destinations.
     fn endpoints(&mut self) {
         for (backend, chain) in std::mem::take(&mut self.endpoints) {
             let rule = || self.of_endpoint(|| self.name.clone());

@@ -1,5 +1,3 @@
-//! The chains that exist whatever the services.
-
 use super::names;
 use super::objects::{NODE_PORTS, SERVICES};
 use crate::mode::iptables_family::engine::render::FixedChain;

@@ -27,7 +27,7 @@ impl<K: PacketFilter> IptablesSyncer<K> {
 
 impl<K: PacketFilter> Renderer<K> for IptablesRenderer {
     type Error = IptablesError;
-    /// Only full syncs decide about comments: a cluster around the limit would be rewritten each time.
+    /// Only full syncs decide about comments: a cluster near the limit would be rewritten often.
     type Node = (NodePlan, EndpointComments);
 
     fn node(&mut self, plan: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Self::Node {

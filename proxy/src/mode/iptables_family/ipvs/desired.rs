@@ -1,5 +1,5 @@
-//! The objects of all service ports, with reference counts: a backend of two services is one set member, a shared
-//! load-balancer IP is one address. The cost of a change does not depend on other service ports.
+//! All service ports' objects, with reference counts: two services' common backend is one set member, their common
+//! load-balancer IP one address. A change costs the same whatever the number of service ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub struct DirtyKeys {
 }
 
 impl DesiredState {
-    /// Adds the keys that changed to `dirty`.
+    /// Adds changed keys to `dirty`.
     pub fn replace(&mut self, name: &ServicePortName, objects: Option<IpvsServiceObjects>, dirty: &mut DirtyKeys) {
         let before = self.objects.remove(name).unwrap_or_default();
         let after = objects.as_ref();

@@ -1,6 +1,6 @@
-//! Backends that drain: they have weight 0, get no new connections, and are removed when their connections have ended
-//! or the time limit is over. The kernel's state tells which backends drain: destinations of our virtual servers that
-//! no service port wants. Only the start of draining is kept here; a restart restarts the limit.
+//! Draining backends have weight 0 and get no new connections. They are removed when their connections have ended, or
+//! after the time limit. They are destinations of our virtual servers that no service port wants, so a restart finds
+//! them, and restarts the limit. Only the start of draining is kept here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct DrainingBackends {
-    /// The start of draining; `None`: not yet checked.
+    /// The start of draining; `None`: unchecked.
     since: BTreeMap<ServerKey, BTreeMap<SocketAddr, Option<Instant>>>,
 }
 
@@ -47,7 +47,7 @@ impl DrainingBackends {
         self.since.keys().copied().collect()
     }
 
-    /// Destinations without connections or time. `states` are those of [`DrainingBackends::servers`].
+    /// Destinations without connections or time. `states` has the order of [`DrainingBackends::servers`].
     pub fn finished(&mut self, states: &[Destinations], now: Instant, limit: Duration) -> Vec<ServerChange> {
         let mut finished = Vec::new();
         for ((key, leaving), states) in self.since.iter_mut().zip(states) {

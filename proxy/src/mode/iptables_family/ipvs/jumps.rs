@@ -5,8 +5,8 @@ use crate::ruleset::Table;
 const NAT_PORTALS: &[JumpMatch] = &[JumpMatch::Comment("kubernetes service portals")];
 const FIREWALL: &[JumpMatch] = &[JumpMatch::Comment("kube-proxy firewall rules")];
 
-/// In the order of insertion at the beginning of the built-in chains: a packet meets the last jump first. IPVS takes
-/// the node's own packets before filter's OUTPUT (at `NF_IP_PRI_NAT_DST + 2`), so they are dropped in mangle.
+/// In insertion order at the beginning of the built-in chains: a packet meets the last jump first. IPVS takes the
+/// node's own packets before filter's OUTPUT (`NF_IP_PRI_NAT_DST + 2`), so mangle drops them.
 pub const ALL: [Jump; 9] = [
     Jump::new(Table::Mangle, "OUTPUT", names::IPVS_OUT_FILTER, &[JumpMatch::Comment("kubernetes ipvs access filter")]),
     Jump::new(Table::Nat, "OUTPUT", names::SERVICES, NAT_PORTALS),

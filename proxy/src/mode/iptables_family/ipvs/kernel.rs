@@ -18,7 +18,7 @@ pub trait IpvsKernel: HasPacketFilter + IpvsObjects {}
 
 impl<K: HasPacketFilter + IpvsObjects> IpvsKernel for K {}
 
-/// `rules` is `()` where IPVS mode is only torn down.
+/// `rules` is `()` for a mere teardown.
 #[derive(Debug, Clone, Default)]
 pub struct IpvsAdapters<R, V, S, D> {
     pub rules: R,
@@ -44,10 +44,9 @@ impl LinuxIpvs<IptablesWriter> {
 }
 
 impl LinuxIpvs<()> {
-    /// For a teardown; `None` if IPVS mode has left nothing. A teardown removes the device last.
+    /// For a teardown; `None` if IPVS mode has left nothing. Teardowns remove the device last.
     ///
-    /// # Errors
-    /// The device exists, and the kernel has no IPVS or no IP sets.
+    /// Fails if the device exists without IPVS or IP sets in the kernel.
     pub fn left_behind() -> Result<Option<LinuxIpvs<()>>, NetlinkError> {
         if nix::net::if_::if_nametoindex(dummy::DEVICE).is_err() {
             return Ok(None);

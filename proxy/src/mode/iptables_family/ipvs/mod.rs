@@ -1,10 +1,10 @@
-//! IPVS mode: virtual servers, addresses on `kube-ipvs0`, IP sets, and iptables rules that match the sets and do not
-//! depend on the number of services.
+//! IPVS mode: virtual servers, addresses on `kube-ipvs0`, IP sets, and iptables rules that match the sets whatever the
+//! number of services.
 //!
-//! [`objects`] renders one service port, [`desired`] adds up all of them, [`rules`] and [`jumps`] are the constant
-//! rules, [`text`] prints everything. [`observed`] reads the kernel's objects, [`steps`] orders the changes, [`syncer`]
-//! is the mode's [renderer](super::engine::render::Renderer), [`drain`] removes drained backends, [`teardown`] removes
-//! everything, [`prepare`] writes kernel settings at the start.
+//! [`objects`] renders one service port, [`desired`] adds up all, [`rules`] and [`jumps`] are constant, [`text`]
+//! prints. [`observed`] reads the kernel's objects, [`steps`] orders changes, [`syncer`] is the
+//! [renderer](super::engine::render::Renderer), [`drain`] removes drained backends, [`teardown`] removes everything,
+//! [`prepare`] writes kernel settings.
 
 pub mod desired;
 pub mod drain;

@@ -13,8 +13,8 @@ use crate::plan::{
     ServicePortPlan,
 };
 
-/// The state has decided which Service owns an address, and which owns a node port. Both may need the same virtual
-/// server on an address of the node; the address takes precedence, as in other modes.
+/// The state decides which Service owns an address, and which owns a node port. Both may need one virtual server on the
+/// node's address; the address takes precedence, as in other modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServerClaim {
     Address,
@@ -24,10 +24,10 @@ pub enum ServerClaim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredServer {
     pub spec: ServerSpec,
-    /// Sorted. Without any the kernel refuses with ICMP port unreachable.
+    /// Sorted. Without any, the kernel refuses with ICMP port unreachable.
     pub destinations: Vec<SocketAddr>,
-    /// Destinations that keep their SCTP associations and get no new ones, sorted. TCP connections stay with any
-    /// destination, UDP flows only with `destinations`.
+    /// Sorted. They keep SCTP associations and get no new ones. TCP connections stay with any destination, UDP flows
+    /// only with `destinations`.
     pub keeps: Vec<SocketAddr>,
     pub right: ServerClaim,
 }
@@ -43,7 +43,7 @@ pub struct IpvsServiceObjects {
 pub struct IpvsContext {
     pub node: NodePlan,
     pub node_ports: Vec<IpAddr>,
-    /// The addresses of other devices, which the proxy must not bind as well.
+    /// Other devices' addresses, which must not be bound as well.
     pub local: BTreeSet<IpAddr>,
     pub scheduler: String,
 }
@@ -105,7 +105,7 @@ impl ObjectRenderer<'_> {
         let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
         let spec = ServerSpec {
             scheduler: self.context.scheduler.clone(),
-            // Without the port in the hash, all connections of a client would go to one backend.
+            // Otherwise all connections of a client go to one backend.
             flags: if self.context.scheduler == "mh" { FLAG_SCHED2 } else { 0 },
             persistence: self.plan.affinity.map(seconds),
             netmask: ServerSpec::whole_address(self.context.node.family),
@@ -139,8 +139,8 @@ impl ObjectRenderer<'_> {
     }
 
     fn external(&mut self, external: &ExternalFrontends) {
-        // A virtual server has one set of backends. If outside sources get none, it has those of the short circuit, and
-        // a rule drops outside sources.
+        // A virtual server has one set of backends. If outside sources get none, it has the short circuit's, and a rule
+        // drops outside sources.
         let backends = match external.action.verdict {
             FrontendVerdict::Deliver(set) => Some(set),
             FrontendVerdict::Reject => None,
@@ -162,7 +162,7 @@ impl ObjectRenderer<'_> {
             if keeps_source {
                 self.member(SetId::LoadBalancerLocal, member);
             }
-            // Without backends every source must be refused, and not meet the firewall.
+            // Without backends every source is refused, and must not meet the firewall.
             if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
                 self.allowed_sources(*address, allowed);
             }
@@ -173,8 +173,8 @@ impl ObjectRenderer<'_> {
         }
     }
 
-    /// IPVS takes the node's own packets before routing (at `NF_INET_LOCAL_OUT`), so another machine's address need not
-    /// be bound. Packets from elsewhere are forwarded to that machine.
+    /// IPVS takes the node's own packets before routing (`NF_INET_LOCAL_OUT`), so another machine's address need not be
+    /// bound. Packets from elsewhere are forwarded to that machine.
     fn frontend_for_outside(
         &mut self,
         address: IpAddr,
@@ -222,7 +222,7 @@ impl ObjectRenderer<'_> {
     }
 }
 
-/// A set cannot hold a range of length 0, so it is split in two.
+/// Splits /0, which a set cannot hold.
 fn storable(range: IpNet) -> Vec<IpNet> {
     let range = range.trunc();
     if range.prefix_len() > 0 {

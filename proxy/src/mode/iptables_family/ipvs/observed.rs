@@ -1,6 +1,6 @@
-//! The kernel's objects that this proxy owns, read at each full sync, so that a restart continues where its predecessor
-//! was. IP sets record them: an address in `KUBE-IPVS-IPS`, a frontend or node port in its set. So a member is added
-//! before, and removed after, its virtual server and address. All other objects belong to other programs.
+//! The kernel's objects that this proxy owns, read at each full sync, so that a restart continues its predecessor's
+//! work. IP sets record them: an address in `KUBE-IPVS-IPS`, a frontend or node port in its set. So members are added
+//! before, and removed after, their virtual server and address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -118,7 +118,7 @@ fn read_set<K: IpvsObjects>(
     if found.kind != set.kind().as_str() {
         return Err(IpvsError::SetType { name: header.name, found: found.kind, wanted: set.kind().as_str() });
     }
-    // New members are added before old members are removed.
+    // New members are added first.
     let most = found.members.len() + wanted;
     if set.kind() != SetType::BitmapPort
         && wanted > 0

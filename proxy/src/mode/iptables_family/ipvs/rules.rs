@@ -1,4 +1,4 @@
-//! The iptables rules match IP sets, so they do not depend on the services.
+//! The rules match IP sets, whatever the services.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub fn fixed(node: &NodePlan, random_fully: bool) -> Vec<FixedChain> {
         FixedChain::new(Table::Nat, names::LOAD_BALANCER, rules.load_balancer()),
         FixedChain::new(Table::Nat, names::NODE_PORT, rules.node_port()),
         common::mark_masq(node),
-        // IPVS translates packets whatever their conntrack state, so no packet is forwarded untranslated.
+        // IPVS translates packets whatever their conntrack state: none is forwarded untranslated.
         common::forward(node, false),
         FixedChain::new(Table::Filter, names::NODE_PORT, rules.health_checks()),
         FixedChain::new(Table::Filter, names::PROXY_FIREWALL, rules.firewall()),
@@ -43,7 +43,7 @@ struct IpvsRules<'a> {
 }
 
 impl IpvsRules<'_> {
-    /// Matches a set, with the set's comment.
+    /// With the set's comment.
     fn commented(&self, set: SetId, direction: &'static [SetDirection]) -> Rule {
         Rule::commented(set.comment()).in_set(&set.name(self.node.family), direction, false)
     }
@@ -67,7 +67,7 @@ impl IpvsRules<'_> {
         for set in [SetId::ClusterIp, SetId::LoadBalancer, SetId::ExternalIp, SetId::ExternalIpLocal] {
             rules.push(self.plain(set, TO).target(RuleTarget::Accept));
         }
-        // After the service addresses: a cluster IP's port is no node port, even if it has the same number.
+        // After service addresses: a cluster IP's port is no node port, even with the same number.
         match &self.node.node_ports {
             NodePortScope::EveryLocalAddress { .. } => {
                 rules.push(Rule::new().to_local_address().jump(names::NODE_PORT));
@@ -86,7 +86,7 @@ impl IpvsRules<'_> {
         match (self.node.internal_masquerade, &self.node.pods) {
             (Masquerade::Always, _) => Some(to().jump(names::MARK_MASQ)),
             (Masquerade::NotPods, Some(pods)) => Some(from_pods(to(), pods, true).jump(names::MARK_MASQ)),
-            // The node's connection to a cluster IP has that IP, which is on its device, as source.
+            // The node's own connection has the cluster IP, which is on its device, as source.
             (Masquerade::NotPods, None) | (Masquerade::Never, _) => {
                 Some(self.commented(SetId::ClusterIp, FROM_TO).jump(names::MARK_MASQ))
             }
@@ -119,7 +119,7 @@ impl IpvsRules<'_> {
         vec![self.commented(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp).target(RuleTarget::Accept)]
     }
 
-    /// filter `KUBE-PROXY-FIREWALL`: before IPVS takes packets from other machines.
+    /// filter `KUBE-PROXY-FIREWALL`: before IPVS takes other machines' packets.
     fn firewall(&self) -> Vec<Rule> {
         let lost =
             self.commented(SetId::NoLocalEndpoints, TO).conntrack(ConnectionStates::NEW).not_from_local_address();
@@ -144,7 +144,7 @@ impl IpvsRules<'_> {
         ]
     }
 
-    /// filter `KUBE-IPVS-FILTER`: programs that listen on every address of the host do not answer on service addresses
+    /// filter `KUBE-IPVS-FILTER`: host programs that listen on every address do not answer on service addresses
     /// (kubernetes/kubernetes#72236).
     fn host_listeners(&self) -> Vec<Rule> {
         let sets = [SetId::LoadBalancer, SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal];
@@ -156,7 +156,7 @@ impl IpvsRules<'_> {
         rules
     }
 
-    /// mangle `KUBE-IPVS-OUT-FILTER`: drops packets of the node itself before IPVS takes them.
+    /// mangle `KUBE-IPVS-OUT-FILTER`: drops the node's own packets before IPVS takes them.
     fn own_traffic(&self) -> Vec<Rule> {
         let name = |set: SetId| set.name(self.node.family);
         let restricted = self

@@ -1,10 +1,10 @@
 use crate::kernel::ipset::{DEFAULT_MAXELEM, SetHeader, SetType};
 use crate::model::{Family, Protocol};
 
-/// The longest name that the kernel accepts (`IPSET_MAXNAMELEN` less the final zero).
+/// `IPSET_MAXNAMELEN` less the final zero.
 const NAME_MAX: usize = 31;
 
-/// Ordered by the insertion of members: sets of allowed sources before the sets that they restrict.
+/// In insertion order of members: allowed sources before the sets that they restrict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetId {
     /// Backends, each with itself as client: hairpins.
@@ -16,7 +16,7 @@ pub enum SetId {
     LoadBalancer,
     /// By range.
     LoadBalancerSourceCidr,
-    /// The node itself: its packets have that load-balancer IP as source.
+    /// The node itself: its packets have that IP as source.
     LoadBalancerSourceIp,
     LoadBalancerFw,
     NodePortLocalTcp,
@@ -26,7 +26,7 @@ pub enum SetId {
     NodePortLocalSctp,
     NodePortSctp,
     HealthCheckNodePort,
-    /// Frontends for outside without a local backend under policy Local. Not in upstream.
+    /// Outside frontends without a local backend under policy Local. Not in upstream.
     NoLocalEndpoints,
     /// Not in upstream.
     ClusterIpNoLocalEndpoints,
@@ -104,9 +104,9 @@ impl SetId {
         }
     }
 
-    /// `members`: for how many the set needs room.
+    /// Has room for `members`.
     pub fn header(self, family: Family, members: usize) -> SetHeader {
-        // Twice as many, so that a growing set is not replaced at each sync.
+        // A growing set need not be replaced at each sync.
         let room = u32::try_from(members.saturating_mul(2)).unwrap_or(u32::MAX);
         let maxelem = if members > DEFAULT_MAXELEM as usize { room } else { DEFAULT_MAXELEM };
         SetHeader { name: self.name(family), kind: self.kind(), family, maxelem }

@@ -1,4 +1,4 @@
-//! The rules of IPVS mode do not depend on the services, so a partial sync writes no rule.
+//! IPVS mode's rules do not depend on services, so partial syncs write none.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub type IpvsSyncer<K> = Engine<IpvsRenderer, K>;
 pub struct IpvsRenderer {
     settings: config::Ipvs,
     desired: DesiredState,
-    /// What was rendered since the last sync.
+    /// Rendered since the last sync.
     dirty: DirtyKeys,
     observed: ObservedState,
     steps: Steps,
@@ -67,7 +67,7 @@ impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
         let context = |addresses| IpvsContext::new(node.clone(), addresses, &self.settings.scheduler);
-        // Another program may have removed the address, or the kernel with a disabled family.
+        // Another program may have removed the address, or the kernel, when IPv6 was disabled.
         let is_there =
             |address: &IpAddr| after.of_services.as_ref().is_none_or(|all| all.binary_search(address).is_ok());
         context(before) != context(after) || !self.observed.addresses.keys().all(is_there)
@@ -92,7 +92,7 @@ impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
     }
 
     /// While rules of iptables mode exist, they translate packets, so addresses are bound after this mode's rules.
-    /// Otherwise before: what reaches IPVS must be masqueraded.
+    /// Otherwise before, since packets that reach IPVS must be masqueraded.
     fn before_rules(
         &mut self,
         kernel: &mut K,

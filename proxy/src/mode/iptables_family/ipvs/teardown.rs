@@ -1,4 +1,4 @@
-//! Removes the objects that IPVS mode of this proxy or of kube-proxy has left.
+//! Removes IPVS mode's objects, also kube-proxy's.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -32,8 +32,8 @@ pub struct TeardownCount {
     pub spared: usize,
 }
 
-/// Removes all objects of one family, or (`gently`) only virtual servers without connections, and the sets once nothing
-/// is left. The caller has removed the rules that refer to the sets.
+/// Removes one family's objects, or (`gently`) only virtual servers without connections, and the sets once all servers
+/// are gone. The caller has removed the rules that refer to the sets.
 pub fn tear_down<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownCount, NetlinkError> {
     TeardownBatch::list(kernel, family, gently)?.remove(kernel, &BTreeSet::new())
 }
@@ -111,11 +111,10 @@ fn busy<K: IpvsObjects>(kernel: &mut K, keys: ServerKeys) -> Result<(ServerKeys,
 }
 
 /// A teardown after a start in another mode. TCP connections through IPVS continue until they end or the time limit is
-/// over. UDP flows do not end while their client sends, so their conntrack entries are deleted before their virtual
-/// server, and their next packet meets the rules.
+/// over. UDP flows last while their client sends, so their conntrack entries are deleted before their virtual server.
 ///
-/// The node's own connections to a bound service address have it as source in every mode. It stays while flows come
-/// from it, and new connections use the node's own address.
+/// The node's own connections to a bound service address have it as source in every mode. The address stays while flows
+/// use it; new connections use the node's own address.
 pub struct IpvsTeardown<K, C> {
     kernel: K,
     conntrack: C,
@@ -126,12 +125,12 @@ pub struct IpvsTeardown<K, C> {
 }
 
 impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
-    /// `own`: the node's addresses, the preferred one of each family first.
+    /// `own`: the node's addresses, each family's preferred one first.
     pub fn new(kernel: K, conntrack: C, own: Vec<IpAddr>, limit: Duration) -> IpvsTeardown<K, C> {
         IpvsTeardown { kernel, conntrack, own, yielded: BTreeSet::new(), began: None, limit }
     }
 
-    /// Returns the time of the next call, if anything is left.
+    /// Returns the time of the next call, if needed.
     pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, TeardownError> {
         let began = *self.began.get_or_insert(now);
         let gently = now.saturating_duration_since(began) < self.limit;
@@ -149,7 +148,7 @@ impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
         Ok(None)
     }
 
-    /// Prefers the node's own address over bound ones. Returns the bound addresses that are still the source of flows.
+    /// Prefers the node's own address over bound ones. Returns the bound sources of existing flows.
     fn used(&mut self, batch: &TeardownBatch) -> Result<BTreeSet<IpAddr>, TeardownError> {
         let addresses = batch.addresses(&mut self.kernel)?;
         if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == batch.family) {

@@ -8,7 +8,6 @@ use crate::kernel::ipset::SetMember;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Family;
 
-/// As `ipvsadm -Sn` prints them.
 pub fn ipvsadm(desired: &DesiredState) -> String {
     let mut text = String::new();
     for key in desired.servers() {
@@ -32,7 +31,6 @@ fn server_line(key: &ServerKey, spec: &ServerSpec) -> String {
     line
 }
 
-/// As `ipset save` prints them.
 pub fn ipset(desired: &DesiredState, family: Family) -> String {
     let mut text = String::new();
     for set in SetId::ALL {
@@ -46,7 +44,6 @@ pub fn ipset(desired: &DesiredState, family: Family) -> String {
     text
 }
 
-/// As commands of `ip`.
 pub fn addresses(desired: &DesiredState) -> String {
     let line = |address: &std::net::IpAddr| {
         let length = Family::of(address).address_bits();

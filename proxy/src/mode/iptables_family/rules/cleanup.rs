@@ -4,7 +4,6 @@ use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::ruleset::{SavedTables, Table, Transaction};
 
-/// What [`cleanup`] would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CleanupCount {
     pub chains: usize,
@@ -26,9 +25,9 @@ pub fn count(saved: &SavedTables) -> CleanupCount {
     found
 }
 
-/// Removes everything of this proxy or kube-proxy, in any mode, one table per transaction, so that no packet meets a
-/// half-empty chain. As upstream, `KUBE-FIREWALL` stays: kubelet shares it, and `route_localnet` stays set, so that
-/// without the guard other machines could reach programs on the node's loopback addresses (CVE-2020-8558).
+/// Removes this proxy's and kube-proxy's rules of any mode, one table per transaction, so that no packet meets a
+/// half-empty chain. As upstream, `KUBE-FIREWALL` stays: kubelet shares it. `route_localnet` stays set, too: without
+/// the guard other machines could reach loopback listeners (CVE-2020-8558).
 pub fn cleanup<K: PacketFilter>(kernel: &mut K) -> Result<usize, IptablesError> {
     let mut removed = 0;
     for table in Table::ALL {

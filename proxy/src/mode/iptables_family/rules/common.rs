@@ -15,7 +15,7 @@ pub fn masquerade_marked(node: &NodePlan, random_fully: bool) -> Vec<Rule> {
     let mark = node.masquerade_mark;
     vec![
         Rule::new().marked(mark, true).target(RuleTarget::Return),
-        // The mark is cleared, so that a packet that passes again (IPsec, overlay) is not masqueraded twice.
+        // A packet that passes again (IPsec, overlay) must not be masqueraded twice.
         Rule::new().target(RuleTarget::Mark { mark, mask: 0 }),
         Rule::commented("kubernetes service traffic requiring SNAT").target(RuleTarget::Masquerade { random_fully }),
     ]
@@ -26,7 +26,7 @@ pub fn forward(node: &NodePlan, drop_invalid: bool) -> FixedChain {
     if drop_invalid {
         rules.push(Rule::new().conntrack(ConnectionStates::INVALID).target(RuleTarget::Drop));
     }
-    // Node-port traffic is forwarded even if the policy of FORWARD is DROP.
+    // Even if FORWARD's policy is DROP.
     rules.push(
         Rule::commented("kubernetes forwarding rules").marked(node.masquerade_mark, false).target(RuleTarget::Accept),
     );

@@ -20,9 +20,8 @@ pub fn shared_with_kubelet<'a>(
     }
 }
 
-/// Inserts the missing jumps at the beginning of the built-in chains. A transaction of its own, before all others,
-/// because it is small: one that is too large for the kernel may be half done, and must not be repeated with jumps in
-/// it.
+/// Inserts missing jumps at the beginning of the built-in chains. A small transaction before all others: one that is
+/// too large for the kernel may be half done, and must not be repeated with jumps.
 pub fn ensure_jumps(
     kernel: &mut dyn PacketFilter,
     wanted: &[&Jump],
@@ -44,7 +43,7 @@ pub fn ensure_jumps(
     Ok(missing)
 }
 
-/// Once the mode's own rules exist. Returns the numbers of jumps and chains.
+/// After the mode's own rules exist. Returns the numbers of jumps and chains.
 pub fn remove_other_modes(
     kernel: &mut dyn PacketFilter,
     wanted_jumps: &[&Jump],

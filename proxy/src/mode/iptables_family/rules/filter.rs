@@ -1,4 +1,4 @@
-//! The filter rules of one service port, for modes whose nat rules do not translate refused packets.
+//! One service port's filter rules, for modes whose nat rules do not translate refused packets.
 
 use std::net::IpAddr;
 
@@ -61,8 +61,7 @@ impl FilterRenderer<'_> {
         }
     }
 
-    /// Drops packets to load-balancer IPs that nat has not translated. Without endpoints allowed sources must be
-    /// rejected instead.
+    /// Drops untranslated packets to load-balancer IPs. Without endpoints allowed sources must be rejected instead.
     fn firewall(&self, external: &ExternalFrontends) -> Vec<Rule> {
         if external.allowed_sources.is_none() || !external.delivers() {
             return Vec::new();
@@ -82,7 +81,7 @@ impl FilterRenderer<'_> {
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
             .collect();
         if let Some(node_port) = external.node_port {
-            // On the node's other addresses another program may listen on the port.
+            // On other addresses of the node another program may listen.
             let refusal =
                 |scope: NodePortMatch| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
             lines.extend(NodePortMatch::all(self.node).into_iter().filter_map(refusal));

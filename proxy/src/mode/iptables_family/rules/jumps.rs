@@ -1,4 +1,4 @@
-//! The jumps from built-in chains to the proxy's chains: the only rules that the proxy writes into chains of others.
+//! The jumps to the proxy's chains: its only rules in built-in chains.
 
 use crate::ruleset::{ConnectionStates, Rule, SavedTables, Table, TableChange};
 
@@ -42,13 +42,13 @@ impl Jump {
         rules.map_or(0, |rules| rules.iter().filter(|rule| **rule == text).count())
     }
 
-    /// Deletes every copy in the dump.
+    /// Every copy in the dump.
     pub fn delete_all(&self, saved: &SavedTables, change: &mut TableChange) {
         let rule = || (self.from.to_owned(), self.rule());
         change.delete.extend((0..self.copies(saved)).map(|_| rule()));
     }
 
-    /// Whether the kernel could not tell the two apart.
+    /// Whether the kernel cannot distinguish them.
     pub fn is_same_rule(&self, other: &Jump) -> bool {
         (self.table, self.from, self.to, self.matches) == (other.table, other.from, other.to, other.matches)
     }

@@ -1,4 +1,4 @@
-//! Chain names: upstream's, hashes included, because operators and tools know them.
+//! Upstream's chain names and hashes: operators and tools know them.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub const FORWARD: &str = "KUBE-FORWARD";
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 /// filter: the guard of the loopback range; shared with kubelet.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// An empty chain: kubelet and kube-proxy detect a flush by its deletion.
+/// Empty: kubelet and kube-proxy detect a flush by its deletion.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// IPVS mode; nat: node ports, filter: health-check node ports.
@@ -26,9 +26,9 @@ pub const NODE_PORT: &str = "KUBE-NODE-PORT";
 pub const LOAD_BALANCER: &str = "KUBE-LOAD-BALANCER";
 /// filter, IPVS mode: sources of load-balancer IPs.
 pub const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
-/// filter, IPVS mode: keeps programs of the host from answering on service addresses.
+/// filter, IPVS mode: host programs do not answer on service addresses.
 pub const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
-/// mangle (upstream: filter), IPVS mode: drops packets of the node itself to service addresses.
+/// mangle (upstream: filter), IPVS mode: drops the node's packets to service addresses.
 pub const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
 
 /// nat, userspace mode: from other machines to addresses; `HOST`: from the node itself.
@@ -40,7 +40,7 @@ pub const NODEPORT_HOST: &str = "KUBE-NODEPORT-HOST";
 /// filter, userspace mode: packets to the relays' listening ports.
 pub const NODEPORT_NON_LOCAL: &str = "KUBE-NODEPORT-NON-LOCAL";
 
-/// Every chain with a fixed name of this proxy or kube-proxy, without `KUBE-FIREWALL`, which kubelet shares.
+/// This proxy's and kube-proxy's chains, without `KUBE-FIREWALL`, which kubelet shares.
 pub const FIXED: [(Table, &str); 24] = [
     (Table::Filter, SERVICES),
     (Table::Filter, EXTERNAL_SERVICES),
@@ -80,7 +80,7 @@ pub const SEP: &str = "KUBE-SEP-";
 
 pub const PER_SERVICE: [&str; 5] = [SVC, SVL, EXT, FW, SEP];
 
-/// The kernel allows 28 characters in a chain name, prefix included (`XT_EXTENSION_MAXNAMELEN` in
+/// Chain names have at most 28 characters, prefix included (`XT_EXTENSION_MAXNAMELEN` in
 /// `include/uapi/linux/netfilter/x_tables.h`).
 const HASH_CHARACTERS: usize = 16;
 
@@ -104,7 +104,6 @@ pub fn is_per_service(chain: &str) -> bool {
     PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix))
 }
 
-/// Of this proxy or kube-proxy, in any mode.
 pub fn is_ours(table: Table, chain: &str) -> bool {
     is_per_service(chain) || FIXED.contains(&(table, chain))
 }
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(ingress, "KUBE-SEP-B25KHNOUZSX4F53T");
     }
 
-    /// The older of the published clusters hashed an unnamed port with a colon.
+    /// The older published clusters hashed an unnamed port with a colon.
     #[test]
     fn older_names_had_a_colon_after_the_service() {
         let table = [

@@ -1,7 +1,7 @@
-//! Detects that another program has deleted rules, at a cost that does not depend on the number of services: for each
-//! fixed chain, the proxy knows the number of its rules plus the rules that jump to it, and the kernel reports the sum.
-//! A flush, a deleted rule or jump and deleted chains of service ports (most of their rules jump to `KUBE-MARK-MASQ`)
-//! make the sum smaller. Rules of other programs only make it larger.
+//! Detects rules that other programs have deleted, at a cost independent of the number of services. The proxy knows,
+//! for each fixed chain, its rules plus the rules that jump to it; the kernel reports the sum. Flushes, deleted rules
+//! or jumps, and deleted service port chains (most of their rules jump to `KUBE-MARK-MASQ`) lower it. Other programs'
+//! rules only raise it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ type OwnedChainId = (Table, String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ChainContent {
     rules: usize,
-    /// The number of its rules that jump to each chain.
+    /// How many of its rules jump to each chain.
     jumps_to: BTreeMap<String, usize>,
 }
 
@@ -38,13 +38,13 @@ impl ChainContent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ExpectedTables {
     chains: BTreeMap<OwnedChainId, ChainContent>,
-    /// In service ports' own chains, to `KUBE-MARK-MASQ`.
+    /// Service port rules that jump to `KUBE-MARK-MASQ`.
     marking: usize,
     jumps: BTreeMap<OwnedChainId, usize>,
 }
 
 impl ExpectedTables {
-    /// The least reference count of each chain of a table.
+    /// Least reference counts of a table's chains.
     fn least(&self, table: Table) -> Vec<(&str, usize)> {
         let chains = || self.chains.iter().filter(move |((of, _), _)| *of == table);
         let mut least: BTreeMap<&str, usize> = chains().map(|((_, name), held)| (&name[..], held.rules)).collect();
@@ -61,9 +61,9 @@ impl ExpectedTables {
 #[derive(Debug, Default)]
 pub struct TamperCheck {
     present: Option<ExpectedTables>,
-    /// With the count that the kernel reported.
+    /// With the kernel's count.
     suspicion: Option<(OwnedChainId, usize)>,
-    /// Losses whose full sync changed nothing: the kernel counts differently.
+    /// The full sync after the loss changed nothing: the kernel counts differently.
     tolerated: BTreeMap<OwnedChainId, usize>,
 }
 
@@ -72,7 +72,7 @@ impl TamperCheck {
         self.present = None;
     }
 
-    /// `marking`: rules of service ports' own chains that jump to `KUBE-MARK-MASQ`.
+    /// `marking`: service port rules that jump to `KUBE-MARK-MASQ`.
     pub fn expect<'a, 'j>(
         &mut self,
         wanted: impl Iterator<Item = ((Table, &'static str), impl Iterator<Item = &'a Rule>)>,
@@ -87,7 +87,7 @@ impl TamperCheck {
         self.present = Some(present);
     }
 
-    /// If the full sync changed nothing, the loss that caused it is not reported again.
+    /// A loss whose full sync changed nothing is not reported again.
     pub fn full_sync_done(&mut self, report: &SyncReport) {
         let Some((id, seen)) = self.suspicion.take() else { return };
         if report.rules + report.removed_chains + report.jumps == 0 {
@@ -101,17 +101,14 @@ impl TamperCheck {
         }
     }
 
-    /// Rules in service ports' chains that jump to `KUBE-MARK-MASQ`.
+    /// Service port rules that jump to `KUBE-MARK-MASQ`.
     pub fn marking(&mut self, before: usize, after: usize) {
         if let Some(present) = &mut self.present {
             present.marking = (present.marking + after).saturating_sub(before);
         }
     }
 
-    /// Describes what another program has deleted.
-    ///
-    /// # Errors
-    /// The kernel cannot be read.
+    /// Describes another program's deletion.
     pub fn find_loss(&mut self, kernel: &mut dyn PacketFilter) -> Result<Option<String>, IptablesError> {
         let Some(present) = &self.present else { return Ok(None) };
         let generation = kernel.generation()?;

@@ -9,7 +9,6 @@ const NODE_PORTS: &[JumpMatch] = &[
     JumpMatch::Comment("handle service NodePorts; NOTE: this must be the last rule in the chain"),
 ];
 
-/// In the order of insertion at the beginning of the built-in chains: a packet meets the last jump first.
 pub const ALL: [Jump; 5] = [
     Jump::new(
         Table::Filter,

@@ -1,8 +1,8 @@
-//! Userspace mode: rules redirect packets to listening ports of this process.
+//! Userspace mode: rules redirect packets to this process's listening ports.
 //!
 //! [`ports`] assigns ports to listeners, [`objects`] renders one service port, [`ruleset`] the fixed chains; [`syncer`]
-//! is the mode's [renderer](super::engine::render::Renderer). [`previous_ports`] reads the ports from a previous
-//! proxy's rules. [`crate::relay`] relays.
+//! is the [renderer](super::engine::render::Renderer). [`previous_ports`] reads a previous proxy's ports.
+//! [`crate::relay`] relays.
 //!
 //! A listening port serves one [`BackendSet`]. Rules choose the set, because they see the packet's source; the relay
 //! chooses the backend.

@@ -1,5 +1,5 @@
-//! The rules of one service port, with upstream's published text. The relay's own connection has the node's address, so
-//! nothing is masqueraded, and a pod can connect to itself.
+//! One service port's rules, with upstream's published text. The relay connects from the node's address, so nothing is
+//! masqueraded, and pods can connect to themselves.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +18,7 @@ use crate::plan::{
 };
 use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
-/// The end of the comment of the rule that accepts packets for local backends.
+/// Ends the comment of the rule that accepts packets for local backends.
 pub const ON_THIS_NODE: &str = " on this node";
 
 pub const PORTALS_CONTAINER: ChainId = (Table::Nat, names::PORTALS_CONTAINER);
@@ -31,8 +31,8 @@ pub const LISTENERS: ChainId = (Table::Filter, names::NODEPORT_NON_LOCAL);
 pub struct UserspaceContext {
     pub node: NodePlan,
     pub host: IpAddr,
-    /// Whether packets from other machines are redirected to the address of their input interface, or translated to
-    /// `host`: the kernel drops redirected packets on an interface without an address.
+    /// Redirects other machines' packets to their input interface's address, instead of translation to `host`: the
+    /// kernel drops redirected packets on interfaces without addresses.
     pub redirect: bool,
 }
 
@@ -75,7 +75,7 @@ struct RelayRuleRenderer<'a> {
 }
 
 impl RelayRuleRenderer<'_> {
-    /// `namespace/name:port`; as in the published rules, an unnamed port keeps the colon.
+    /// `namespace/name:port`; as upstream publishes it, an unnamed port keeps the colon.
     fn commented(&self) -> Rule {
         Rule::commented(format!("{}:{}", self.plan.name.service, self.plan.name.port))
     }
@@ -161,7 +161,7 @@ impl RelayRuleRenderer<'_> {
         pods.into_iter().chain([(SourceMatch::default(), external.action)]).collect()
     }
 
-    /// Accepts redirected packets, whatever the node's other input rules. Direct connections would bypass the source
+    /// Accepts redirected packets, whatever the node's other input rules. Direct connections would bypass source
     /// ranges.
     fn listeners(&mut self) {
         for set in sets(self.plan) {
@@ -196,7 +196,7 @@ impl SourceMatch {
 
     fn apply(self, rule: Rule) -> Rule {
         let rule = self.pods.iter().fold(rule, |rule, pods| from_pods(rule, pods, false));
-        // iptables-save prints `-s 0.0.0.0/0` as no match.
+        // iptables-save omits `-s 0.0.0.0/0`.
         self.range.into_iter().filter(|range| range.prefix_len() > 0).fold(rule, Rule::source)
     }
 

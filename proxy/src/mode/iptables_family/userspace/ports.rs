@@ -1,5 +1,5 @@
-//! Assigns ports to listeners. The search starts at a hash of the listener's name, so that services have the same ports
-//! on every node and after every restart. A port from a previous proxy's rules takes precedence.
+//! Assigns ports to listeners. The search starts at a hash of the listener's name: services have the same ports on
+//! every node and after every restart. A previous proxy's port takes precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ impl ListenerPorts {
         ListenerPorts { range, ..ListenerPorts::default() }
     }
 
-    /// Until a previous proxy's rules are rewritten, other listeners get its ports only if no other port is free.
+    /// Until a previous proxy's rules are rewritten, its ports are other listeners' last choice.
     pub fn adopt(&mut self, found: BTreeMap<Listener, u16>) {
         self.found_ports.clear();
         for (listener, port) in &found {
@@ -51,7 +51,7 @@ impl ListenerPorts {
         self.by_listener.keys()
     }
 
-    /// Best first. Lazy: a full sync of many services calls this for each listener.
+    /// Best first. Lazy: full syncs call it for each listener.
     pub fn candidates(&self, listener: &Listener) -> impl Iterator<Item = u16> {
         let protocol = listener.name.protocol;
         let own = self.found.get(listener).copied();
@@ -153,7 +153,6 @@ mod tests {
     }
 
     proptest! {
-        /// The previous proxy's port, then unused ports, then ports of its other listeners.
         #[test]
         fn candidates_are_in_the_specified_order(
             found in btree_map("[a-h]", 100u16..112, 0..8),

@@ -1,5 +1,3 @@
-//! Reads the listening ports of a previous proxy from its rules.
-
 use std::collections::BTreeMap;
 
 use crate::mode::iptables_family::rules::names;

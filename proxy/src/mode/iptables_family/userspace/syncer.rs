@@ -1,5 +1,5 @@
-//! A listener opens before the first rule that redirects to it, and closes after the last one is removed. A change of
-//! backends that starts or ends no refusal changes no rule.
+//! A listener opens before the first rule that redirects to it, and closes after the last. Changed backends change no
+//! rule unless they start or end a refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,13 +32,13 @@ pub struct UserspaceRenderer<R> {
     relays: R,
     range: PortRange,
     ports: ListenerPorts,
-    /// The backend sets to which rules redirect, as last rendered.
+    /// To which rules redirect.
     wanted: BTreeMap<ServicePortName, BTreeSet<BackendSet>>,
     rendered: BTreeSet<ServicePortName>,
     active: BTreeSet<ServicePortName>,
-    /// Whether a previous proxy's rules were read.
+    /// A previous proxy's rules were read.
     adopted: bool,
-    /// Whether an interface without an address was seen.
+    /// An interface without an address exists.
     bare: bool,
     retry: Option<Instant>,
     is_full: bool,
@@ -81,7 +81,6 @@ impl<R: Relays> UserspaceRenderer<R> {
         self.ports.listeners().filter_map(|listener| Some((listener, self.ports.get(listener)?)))
     }
 
-    /// [`UserspaceRenderer::close_unwanted`] closes listeners later.
     fn prepare(&mut self, plan: &ServicePortPlan, sets: BTreeSet<BackendSet>) -> AssignedPorts {
         if !sets.is_empty() || self.active.contains(&plan.name) {
             self.relays.set_backends(&plan.name, Some(RelayBackends::of(plan)));
@@ -105,7 +104,7 @@ impl<R: Relays> UserspaceRenderer<R> {
         let name = &listener.name;
         match opened {
             Some((port, Ok(()))) => return self.ports.assign(listener, port),
-            // The same for all others: log it once until the retry.
+            // Logged once until the retry.
             Some((_, Err(ListenError::TooMany(_)))) if self.retry.is_some() => {}
             Some((_, Err(error))) => {
                 error!(service = %name, %error, "cannot open a listener: this service is rejected until one can be opened");
@@ -118,7 +117,6 @@ impl<R: Relays> UserspaceRenderer<R> {
         self.retry = Some(Instant::now() + RETRY);
     }
 
-    /// Returns the number of rendered service ports.
     fn close_unwanted(&mut self) -> usize {
         let rendered = std::mem::take(&mut self.rendered);
         for name in &rendered {
@@ -145,16 +143,16 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
 
     const READ: &'static [ChainId] = &[LISTENERS];
 
-    /// Stays set once an interface has no address: the next pod brings another such interface.
+    /// Stays set once an interface has no address: the next pod brings another one.
     fn node(&mut self, node: NodePlan, addresses: &NodeAddresses, _: &dyn Plans) -> UserspaceContext {
         self.bare |= addresses.bare.contains(&node.family);
         let host = host(&node, addresses);
-        // Packets from other machines cannot be translated to a loopback address.
+        // Other machines' packets cannot be translated to loopback addresses.
         UserspaceContext { host, redirect: !self.bare || host.is_loopback(), node }
     }
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        // Two consecutive reads: a pod's link is up a moment before the CNI plugin adds its address.
+        // Two reads: a pod's link is up a moment before the CNI plugin adds its address.
         let becomes_bare = !self.bare && [before, after].iter().all(|addresses| addresses.bare.contains(&node.family));
         becomes_bare || host(node, before) != host(node, after)
     }
@@ -200,7 +198,7 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
 
     fn after_rules(&mut self, _: &mut K, _: &UserspaceContext) -> Result<usize, IptablesError> {
         let changed = self.close_unwanted();
-        // Nothing redirects to the previous proxy's ports any more.
+        // No rule redirects to the previous proxy's ports now.
         if std::mem::take(&mut self.is_full) {
             self.ports.forget_found();
             return Ok(0);
@@ -222,7 +220,6 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
     }
 }
 
-/// Its primary address, if the node has it.
 fn host(node: &NodePlan, addresses: &NodeAddresses) -> IpAddr {
     let primary = node.primary.filter(|address| addresses.local.contains(address));
     primary.unwrap_or(match node.family {
