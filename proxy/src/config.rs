@@ -1,5 +1,3 @@
-//! The operator's settings of one proxy.
-
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -51,18 +49,15 @@ impl fmt::Display for Mode {
 /// How the proxy recognises packets from local pods (`detectLocalMode`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetectLocal {
-    /// The source address is in the cluster's pod range (`--cluster-cidr`). Without a range of its family a packet is
-    /// not local.
+    /// In the cluster's pod range (`--cluster-cidr`). Without a range of its family a packet is not local.
     ClusterCidr(Vec<IpNet>),
-    /// The source address is in this node's pod range (`spec.podCIDRs` of its Node object).
+    /// From `spec.podCIDRs` of the Node object.
     NodeCidr,
-    /// The packet arrived on this bridge.
     BridgeInterface(String),
-    /// The packet arrived on an interface whose name has this prefix.
     InterfaceNamePrefix(String),
 }
 
-/// Which of the node's addresses accept node ports (`nodePortAddresses`).
+/// `nodePortAddresses`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortAddresses {
     All,
@@ -71,17 +66,17 @@ pub enum NodePortAddresses {
     PrimaryAndRanges(Vec<IpNet>),
 }
 
-/// Settings of conntrack (`conntrack`). Zero keeps the kernel's value.
+/// Zero keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conntrack {
     pub max_per_core: u32,
-    /// Lower bound of the maximum, if `max_per_core` is set.
+    /// Lower bound, if `max_per_core` is set.
     pub min: u32,
     pub tcp_established: Duration,
     pub tcp_close_wait: Duration,
-    /// Timeout of UDP flows without a reply.
+    /// Without a reply.
     pub udp: Duration,
-    /// Timeout of UDP flows with replies.
+    /// With replies.
     pub udp_stream: Duration,
 }
 
@@ -147,12 +142,12 @@ impl fmt::Display for WriterChoice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
     pub scheduler: String,
-    /// The proxy does not touch virtual servers in these ranges (`excludeCIDRs`).
+    /// `excludeCIDRs`.
     pub exclude: Vec<IpNet>,
-    /// Answer ARP only on the device that has the address (`strictARP`).
+    /// `strictARP`: answer ARP only on the device that has the address.
     pub strict_arp: bool,
     pub timeouts: IpvsTimeouts,
-    /// How long a removed backend may keep its connections.
+    /// Limits how long a removed backend keeps its connections.
     pub drain_limit: Duration,
 }
 
@@ -170,11 +165,11 @@ impl Default for Ipvs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// Serve `spec.externalIPs` of Services (`AllowServiceExternalIPs`).
+    /// `AllowServiceExternalIPs`.
     pub service_external_ips: bool,
     pub flagz: bool,
     pub statusz: bool,
-    /// Relays may serve node ports on loopback addresses in nftables mode (`KubeProxyNFTablesLocalhostNodePorts`).
+    /// `KubeProxyNFTablesLocalhostNodePorts`.
     pub nftables_localhost_node_ports: bool,
 }
 
@@ -184,44 +179,43 @@ impl Default for FeatureGates {
     }
 }
 
-/// An operator's settings, with kube-proxy's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub mode: Mode,
-    /// This node's name in Kubernetes (`--hostname-override`).
+    /// `--hostname-override`.
     pub node_name: String,
     pub detect_local: DetectLocal,
     pub masquerade_all: bool,
-    /// Bit of the packet mark that requests masquerade, 0 to 31.
+    /// Mark bit that requests masquerade, 0 to 31.
     pub masquerade_bit: u8,
     pub node_port_addresses: NodePortAddresses,
     /// Node ports on 127.0.0.1 (IPv4 only; needs `route_localnet`).
     pub localhost_node_ports: bool,
-    /// conntrack accepts out-of-window segments, and the proxy does not drop INVALID packets
-    /// (`nf_conntrack_tcp_be_liberal`).
+    /// `nf_conntrack_tcp_be_liberal`: conntrack accepts out-of-window segments, so the proxy does not drop INVALID
+    /// packets.
     pub tcp_be_liberal: bool,
-    /// Longest time between two checks of the whole state.
+    /// Longest time between two checks.
     pub sync_period: Duration,
-    /// Shortest time between two syncs, except for a burst of two.
+    /// Between two syncs, except for a burst of two.
     pub min_sync_period: Duration,
     pub variant: Variant,
     pub writer: WriterChoice,
-    /// The family that must be proxied (by `bindAddress`). The other is proxied if the node supports it.
+    /// Must be proxied (`bindAddress`); the other only if the node supports it.
     pub primary_family: Family,
-    /// This node's primary address in its family, overriding the Node object's (`bindAddress`).
+    /// Overrides the Node object's primary address (`bindAddress`).
     pub bind_address: Option<IpAddr>,
     pub bind_address_hard_fail: bool,
     pub healthz_bind_address: Option<SocketAddr>,
     pub metrics_bind_address: Option<SocketAddr>,
     pub service_counters: bool,
-    /// The process's `oom_score_adj`, -1000 to 1000.
+    /// -1000 to 1000.
     pub oom_score_adj: i32,
     pub conntrack: Conntrack,
     pub ipvs: Ipvs,
     pub gates: FeatureGates,
-    /// Listening ports of userspace mode (`portRange`).
+    /// Of userspace mode (`portRange`).
     pub port_range: PortRange,
-    /// Offload long connections to a flowtable (`nftables.flowtable`).
+    /// `nftables.flowtable`.
     pub flowtable: bool,
 }
 
@@ -256,25 +250,23 @@ impl Config {
     }
 }
 
-/// The node's addresses in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// All addresses, loopback included; sorted, without duplicates.
+    /// Loopback included; sorted, without duplicates.
     pub local: Vec<IpAddr>,
     /// At most one per family: the Node object's internal addresses if it exists.
     pub primary: Vec<IpAddr>,
-    /// Families in which an interface that receives packets has no address, such as a pod's veth without a bridge.
+    /// Families in which a receiving interface has no address, such as a pod's veth without a bridge.
     pub bare: Vec<Family>,
-    /// Names of the links that receive packets from outside, sorted.
+    /// Links that receive packets from outside, sorted.
     pub links: Vec<String>,
-    /// Gateways of routes and remote ends of VXLAN tunnels; sorted, without duplicates. Empty if the mode does not need
-    /// them.
+    /// Gateways of routes and remote ends of VXLAN tunnels; sorted, without duplicates. Empty if not needed.
     pub next_hops: Vec<IpAddr>,
-    /// Addresses on `kube-ipvs0`, sorted. `None` if the mode does not need them.
+    /// Addresses on `kube-ipvs0`, sorted. `None` if not needed.
     pub of_services: Option<Vec<IpAddr>>,
 }
 
-/// Timeouts of IPVS connections; zero keeps the kernel's.
+/// Zero keeps the kernel's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IpvsTimeouts {
     pub tcp: Duration,

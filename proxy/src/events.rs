@@ -1,5 +1,4 @@
-//! Kubernetes Events. Recording never blocks: without an API server, or when too many wait, the Event is lost, but
-//! logged.
+//! Recording never blocks: without an API server, or when too many wait, an Event is only logged.
 
 use tokio::sync::mpsc;
 
@@ -38,7 +37,7 @@ impl Event {
     }
 }
 
-/// Records Events. The default recorder drops them, as no API server is configured.
+/// The default recorder drops Events.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Option<mpsc::Sender<Event>>);
 

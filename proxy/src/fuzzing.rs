@@ -1,5 +1,4 @@
-//! Entry points for `proxy/fuzz` and `tests/it/fuzzing.rs`: parsers of untrusted input, which must not panic and do no
-//! I/O.
+//! For `proxy/fuzz` and `tests/it/fuzzing.rs`: parsers of untrusted input, which must not panic and do no I/O.
 
 use kube::config::Kubeconfig;
 
@@ -18,7 +17,7 @@ pub fn manifest(bytes: &[u8]) {
     crate::source::fuzz_manifest(bytes);
 }
 
-/// Parses a kubeconfig without reading the files or running the plugin that it names.
+/// Neither reads the files nor runs the plugin that it names.
 pub fn kubeconfig(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = Kubeconfig::from_yaml(text);

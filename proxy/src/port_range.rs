@@ -1,9 +1,7 @@
-//! Port ranges in the formats of kube-proxy's `portRange`.
-
 use std::fmt;
 use std::str::FromStr;
 
-/// An inclusive range, never empty and without port 0.
+/// Inclusive, never empty, without port 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
@@ -44,7 +42,7 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = String;
 
-    /// As kube-proxy's `ParsePortRange`; an empty text, `0` and `0-0` mean the default.
+    /// kube-proxy's `ParsePortRange`; an empty text, `0` and `0-0` mean the default.
     fn from_str(text: &str) -> Result<PortRange, String> {
         let text = text.trim();
         if matches!(text, "" | "0" | "0-0") {

@@ -1,20 +1,18 @@
-//! Decides when to return freed memory to the system: after as many objects were removed as remain, because moving
-//! those costs microseconds each.
+//! Freed memory returns to the system after as many objects were removed as remain, because moving those costs
+//! microseconds each.
 
-/// Objects removed since memory was last returned.
 #[derive(Debug, Clone, Default)]
 pub struct RemovedObjects(usize);
 
 impl RemovedObjects {
-    /// Fewer removed objects, about 5 MB, are not worth it.
+    /// Fewer, about 5 MB, are not worth it.
     pub const LEAST: usize = 1000;
 
-    /// Adds removed objects of usual size.
     pub fn count(&mut self, objects: usize) {
         self.0 += objects.max(1);
     }
 
-    /// Whether to return memory while `kept` objects remain; if so, resets the count.
+    /// Resets the count if memory should be returned.
     pub fn take_due(&mut self, kept: usize) -> bool {
         let is_due = self.0 >= RemovedObjects::LEAST.max(kept);
         if is_due {

@@ -1,15 +1,12 @@
-//! Reads files named by flags or a kubeconfig: only regular files of limited size.
-
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// In bytes. A kubeconfig of a hundred clusters with their certificates has half of it.
+/// A kubeconfig of a hundred clusters with certificates has half of it.
 pub const LARGEST: u64 = 1 << 20;
 
-/// Follows symbolic links, which ConfigMaps contain. Rejects files that are not regular: reading a pipe or device may
-/// not end.
+/// Follows symbolic links, which ConfigMaps contain. Rejects irregular files: reading a pipe or device may not end.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let wrong = |cause: String| Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
     let no_file = || wrong("it is no regular file".to_owned());
@@ -17,7 +14,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return no_file();
     }
-    // A pipe may have replaced the file since, and opening one would wait for a writer.
+    // A pipe may have replaced the file, and opening one waits for a writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {

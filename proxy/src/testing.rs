@@ -1,4 +1,4 @@
-//! Objects for the unit and integration tests of this crate, all in the namespace `default`.
+//! Objects for tests, all in the namespace `default`.
 #![allow(clippy::unwrap_used, reason = "only tests use this module")]
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub fn load_balancer(name: &str, spec: Value, addresses: &[&str]) -> Change {
     Change::Service(key(name), Some(object(json!({ "metadata": { "name": name }, "spec": spec, "status": status }))))
 }
 
-/// An IPv4 EndpointSlice with the name of its Service. `endpoints` and `ports` as in the API.
+/// Named as its Service. `endpoints` and `ports` as in the API.
 pub fn slice(service: &str, endpoints: Value, ports: Value) -> Change {
     let value = json!({
         "metadata": { "name": service, "labels": { LABEL_SERVICE_NAME: service } }, "addressType": "IPv4",
@@ -45,7 +45,7 @@ pub fn slice(service: &str, endpoints: Value, ports: Value) -> Change {
     Change::EndpointSlice(key(service), Some(object(value)))
 }
 
-/// An IPv4 EndpointSlice whose endpoints have these addresses and the port 8080.
+/// Every endpoint has port 8080.
 pub fn slice_of_hosts(service: &str, hosts: &[&str], protocol: &str) -> Change {
     let endpoints: Vec<Value> = hosts.iter().map(|host| json!({ "addresses": [host] })).collect();
     slice(service, json!(endpoints), json!([{ "port": 8080, "protocol": protocol }]))
@@ -56,7 +56,7 @@ pub fn node(name: &str, mut value: Value) -> Change {
     Change::Node(name.to_owned(), Some(object(value)))
 }
 
-/// A service port with a cluster IP, port 80 and policy Cluster.
+/// Port 80, policy Cluster.
 pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
     ServicePort {
         name,
@@ -73,7 +73,7 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
     }
 }
 
-/// A ready endpoint of another node.
+/// Ready, on another node.
 pub fn endpoint(address: &str) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),

@@ -1,5 +1,4 @@
-//! Logs when the configuration file changes. kube-proxy exits then; this proxy keeps the old configuration until the
-//! operator restarts it.
+//! kube-proxy exits when its configuration file changes; this proxy logs it and keeps the old configuration.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,7 @@ use tracing::{info, warn};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::small_file;
 
-/// One read handles all events within this time (swapping a ConfigMap causes about five), so a busy directory is read
-/// at most ten times a second.
+/// One read handles all events within this time: swapping a ConfigMap causes about five.
 const GATHER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -49,11 +47,11 @@ impl ConfigWatch {
             }
             let _ = sender.send(());
         })?;
-        // Watches the directory, because kubelet swaps links in a ConfigMap and editors replace the file.
+        // kubelet swaps links in a ConfigMap, and editors replace the file.
         watcher.watch(&directory, RecursiveMode::NonRecursive)?;
         std::thread::Builder::new().name("config-watch".to_owned()).spawn(move || {
             while wait_for_changes(&changes) {
-                // A file that is missing for a moment is being replaced.
+                // Missing for a moment: it is being replaced.
                 let bytes = read(&path).ok();
                 if let Some(news) = bytes.and_then(|bytes| reported.change(Sha256::digest(bytes).into())) {
                     report(&path, news);
@@ -64,12 +62,12 @@ impl ConfigWatch {
     }
 }
 
-/// Whether an event may mean new content, unlike opening and reading, which this watch does itself.
+/// Ignores opening and reading, which this watch does itself.
 fn may_change(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
 
-/// Waits for an event and drops later ones within [`GATHER`]. Returns false when the watcher has ended.
+/// Returns false when the watcher has ended.
 fn wait_for_changes(changes: &Receiver<()>) -> bool {
     if changes.recv().is_err() {
         return false;
@@ -79,7 +77,6 @@ fn wait_for_changes(changes: &Receiver<()>) -> bool {
     true
 }
 
-/// Digests of the content in use and of the content last reported.
 #[derive(Debug)]
 struct ReportedConfig {
     read: [u8; 32],
@@ -148,7 +145,7 @@ mod tests {
     fn a_swapped_config_map_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let below = |name: &str| directory.path().join(name);
-        // The layout that kubelet's AtomicWriter gives a ConfigMap.
+        // kubelet's AtomicWriter.
         let version = |name: &str, text: &str| {
             std::fs::create_dir(below(name)).unwrap();
             std::fs::write(below(name).join("config.conf"), text).unwrap();
@@ -173,7 +170,7 @@ mod tests {
         }
         std::fs::write(&path, "mode: ipvs\n").unwrap();
         assert_eq!(reported.recv_timeout(PATIENCE), Ok(ContentChange::Changed));
-        // Truncate, write and close are three events, which one read handles unless this machine is very busy.
+        // Truncate, write and close are three events, which one read handles if this machine is not busy.
         let after_a_change = reads.load(Ordering::SeqCst);
         assert!((1..=3).contains(&after_a_change), "{after_a_change} reads for one change");
         let opened = reads_raise(&path);

@@ -1,4 +1,4 @@
-//! Flag values for `/flagz`. As in kube-proxy the configuration file does not count; `/configz` shows the result.
+//! As in kube-proxy the configuration file does not count; `/configz` shows the result.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
         ("iptables-variant", variant.map_or_else(String::new, |variant| variant.get_name().to_owned())),
         ("iptables-writer", writer.map_or_else(String::new, |writer| writer.get_name().to_owned())),
         ("ipvs-drain-limit", settings.ipvs_drain_limit.to_string()),
-        // With one of these flags the program exits before it serves `/flagz`.
+        // The program exits before it serves `/flagz`.
         ("cleanup", false.to_string()),
         ("init-only", false.to_string()),
         ("version", false.to_string()),

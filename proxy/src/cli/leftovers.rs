@@ -1,4 +1,4 @@
-//! Cleanup jobs for what other modes left in the kernel, run after the first sync.
+//! Cleanup of other modes' objects, after the first sync.
 
 use std::time::Instant;
 
@@ -81,7 +81,7 @@ fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option
 
 pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<LeftoverCleanup> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
-    // A table that cannot be read now may be readable later.
+    // Unreadable tables may be readable later.
     let tables: Vec<_> =
         tables.filter(|(family, variant)| other_variant::holds_rules(*family, *variant).unwrap_or(true)).collect();
     if tables.is_empty() {

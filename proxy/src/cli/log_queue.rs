@@ -1,6 +1,4 @@
-//! A bounded queue of log lines. Its own thread writes them, so that a stalled reader or a full disk blocks no thread
-//! that logs.
-//!
+//! A bounded queue of log lines with its own writer thread: a stalled reader or a full disk blocks no other thread.
 //! `tracing-appender` bounds lines, not bytes, and does not report dropped lines.
 
 use std::io;
@@ -28,9 +26,9 @@ pub(super) struct LogQueue {
 
 #[derive(Debug, Default)]
 struct QueueCounts {
-    /// Bytes in lines that are not written yet.
+    /// Bytes not written yet.
     waiting: AtomicUsize,
-    /// Lines dropped because the queue was full or the write failed.
+    /// Lines lost to a full queue or a failed write.
     dropped: AtomicU64,
     closed: AtomicBool,
 }
@@ -43,7 +41,7 @@ impl LogQueue {
         LogQueue::new(limit, write_stderr, missing)
     }
 
-    /// Calls `missing` with the number of all dropped lines when the queue drains and the number has grown.
+    /// Calls `missing` with the total of dropped lines when the queue drains, if it has grown.
     fn new(
         limit: usize,
         write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
@@ -60,7 +58,7 @@ impl LogQueue {
         LogQueue { lines, counts, limit }
     }
 
-    /// Never blocks, unless there is no log thread: then writes directly.
+    /// Blocks only without a log thread: then writes directly.
     pub(super) fn push(&self, line: Vec<u8>) {
         if !self.counts.closed.load(Ordering::SeqCst) {
             self.add(line);

@@ -52,7 +52,7 @@ enum Subcommands {
     Render(render::Render),
 }
 
-/// Runs the command. Exit status 0: success; 1: failure; 2: wrong command line or configuration.
+/// Exit status 0: success; 1: failure; 2: wrong command line or configuration.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     limits::survive_file_size_limit();
@@ -97,7 +97,7 @@ impl Cli {
     }
 }
 
-/// An error and its causes, without a cause that the message already ends with.
+/// Omits a cause that the message already ends with.
 fn error_sentence(error: &anyhow::Error) -> String {
     error
         .chain()

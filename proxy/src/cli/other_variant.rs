@@ -14,8 +14,7 @@ use crate::ruleset::Table;
 /// Kubelet creates this chain, so that proxies in containers find the variant that the node uses (KEP-3178).
 const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
 
-/// Warns about rules in the other variant, because packets traverse both, and about a kubelet that uses the other
-/// variant.
+/// Packets traverse the rules of both variants. Also warns about a kubelet that uses the other variant.
 pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
     let (own, other) = if is_nft { (Variant::Nft, Variant::Legacy) } else { (Variant::Legacy, Variant::Nft) };
     let hinted = |variant| has_any_chain(family, variant, &HINT).unwrap_or(false);

@@ -1,5 +1,3 @@
-//! Assembles and runs the daemon.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,11 +47,11 @@ use crate::source::{
     SourceReports, WatchScope, record_events,
 };
 
-/// kube-proxy logs the same warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
+/// kube-proxy's warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
     addresses; set it to primary, or to all to keep this behaviour";
 
-/// How long everything except syncs may take to end.
+/// Time for everything except syncs to end.
 const END: Duration = Duration::from_millis(500);
 
 pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<()> {
@@ -75,12 +73,12 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     let start_up = StartContext { shares, about, instance };
     prepare_kernel(&mut config)?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
-        // Expected in a user namespace, as in a rootless cluster; its operator cannot change it.
+        // Expected in a user namespace, whose operator cannot change it.
         Some(refused) if limits::in_user_namespace() => info!("{refused}"),
         Some(refused) => warn!("{refused}"),
         None => {}
     }
-    // Each of these also loads kernel modules, which needs capabilities that `start` drops.
+    // Also loads kernel modules, before `start` drops the capabilities.
     match config.mode {
         Mode::Ipvs => start(config, start_up, file.as_ref(), origin, ipvs),
         Mode::Nftables => {
@@ -135,13 +133,13 @@ fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::Ipta
     Ok(usable)
 }
 
-/// Each family logs the variant that `auto` selects when its tables are opened.
+/// Each family logs its variant when it opens its tables.
 fn announce(config: &Config, origin: &ObjectOrigin) {
     let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
     info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
 }
 
-/// A relayed connection may be idle as long as conntrack keeps its entry.
+/// Relayed connections may be idle as long as conntrack keeps their entries.
 fn relays(config: &Config, shares: DescriptorShares) -> Arc<relay::engine::RelayShared> {
     let limits = relay::limits::RelayLimits::of(shares.relays);
     info!(
@@ -156,13 +154,13 @@ fn relays(config: &Config, shares: DescriptorShares) -> Arc<relay::engine::Relay
     relay::engine::RelayShared::new(limits, tcp, udp)
 }
 
-/// `None` if no rule drops INVALID packets, so that no scrape reads counters in vain.
+/// `None` if no rule drops INVALID packets, to save reading counters.
 fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> anyhow::Result<Option<AtScrape>> {
     let of_all_families = || rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect());
     Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
 }
 
-/// Opens the tables of nftables mode after probing the kernel's features.
+/// Probes the kernel's features first.
 fn nftables(
     config: &Config,
     shares: DescriptorShares,
@@ -247,7 +245,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = if relaying { processors.max(2) } else { 2 };
     threads::check(workers)?;
-    // Commands may hang while the ports are served. This thread keeps the capabilities that are dropped below.
+    // Commands may hang while the ports are served. This thread keeps its capabilities.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
     std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {
@@ -255,7 +253,7 @@ fn start<M: ModeAtWork + Send + 'static>(
         let _ = opened.send(open(&of_thread));
     })?;
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    // The API server may assign any node port, so the lowest possible one counts.
+    // The API server may assign any node port: the lowest one counts.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; continuing with more capabilities than needed");
@@ -311,13 +309,12 @@ fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::E
     )
 }
 
-/// Does once what needs more privileges than proxying.
+/// Needs more privileges than proxying.
 pub fn prepare(resolved: ResolvedSettings) -> anyhow::Result<()> {
     let mut config = resolved.config;
     prepare_kernel(&mut config)
 }
 
-/// Started before the tables are opened.
 struct StartedProxy {
     config: Config,
     shares: DescriptorShares,
@@ -336,7 +333,7 @@ impl StartedProxy {
         metrics: Metrics,
         events: Recorder,
     ) -> anyhow::Result<StartedProxy> {
-        // Handlers first: as soon as a port answers, the program can be stopped.
+        // First: as soon as a port answers, the program can be stopped.
         let stop = StopSignals::at_signals();
         let (metrics, health) = (Arc::new(metrics), HealthState::new(config.sync_period, &Family::ALL));
         metrics.register(logging::dropped_lines()?)?;
@@ -364,7 +361,7 @@ impl StartedProxy {
         opening: oneshot::Receiver<anyhow::Result<OpenedMode<M>>>,
         source: impl FnOnce(&StartedProxy) -> Result<S, SourceError>,
     ) -> anyhow::Result<()> {
-        // A command that hangs counts for `/livez`, as in a sync.
+        // A hanging command counts for `/livez`.
         let busy = Family::ALL.map(|family| self.health.busy(family));
         let usable = tokio::select! {
             () = self.stop.wait() => return Ok(()),
@@ -453,7 +450,7 @@ fn open_iptables<M: ModeAtWork>(
                 counters.push((family, writer.counters()));
                 proxies.push(assemble(family, writer)?);
             }
-            // As in kube-proxy: a node without one family still proxies the other.
+            // As in kube-proxy: a node may lack one family.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }

@@ -22,7 +22,7 @@ impl PortServers {
         PortServers { tasks: JoinSet::new(), fatal, events }
     }
 
-    /// If the port cannot be bound, retries and records an Event with this reason, unless `fatal`.
+    /// If the port cannot be bound, retries and records an Event, unless `fatal`.
     pub fn serve<T: Send + 'static>(
         &mut self,
         reason: &'static str,

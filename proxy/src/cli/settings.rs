@@ -91,7 +91,7 @@ const ALSO_NFTABLES: [&str; 4] = ["masqueradeAll", "masqueradeBit", "syncPeriod"
 
 const IGNORED_NAMED: usize = 20;
 
-/// As in kube-proxy, the flags of these fields override the configuration file.
+/// As in kube-proxy, these flags override the configuration file.
 fn overrides_file(path: &str) -> bool {
     path == "hostnameOverride" || path.starts_with("logging.")
 }
@@ -162,7 +162,6 @@ impl Settings {
         let decides = |path: &str| file.is_none() || overrides_file(path);
         for (path, value) in self.config_flags.0.iter().filter(|(path, _)| decides(path)) {
             configuration = configuration.with(path, value.clone()).map_err(|e| UsageError::flag(flag_of(path), e))?;
-            // nftables mode has no flags of its own: those of iptables mode set both.
             if let Some(same) = ALSO_NFTABLES.iter().find(|same| path.strip_prefix("iptables.") == Some(**same)) {
                 let path = format!("nftables.{same}");
                 configuration =

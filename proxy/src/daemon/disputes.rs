@@ -1,4 +1,4 @@
-//! Services that claim a frontend that another Service owns: one log line and one Event per claim.
+//! Lost claims to frontends: one log line and one Event each.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::model::{Family, ServicePortName};
 use crate::state::claims::{Claim, ClaimRank, Dispute};
 use crate::state::service::Frontend;
 
-/// Current disputes. A node port or health check of a dual-stack Service is lost in both families, and reported once.
+/// A node port or health check of a dual-stack Service is lost in both families, but reported once.
 #[derive(Debug, Default)]
 pub(super) struct Disputes {
     standing: BTreeSet<(ServicePortName, Claim, Family)>,

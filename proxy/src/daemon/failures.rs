@@ -1,9 +1,7 @@
-//! Reports syncs that fail repeatedly.
-
 use crate::events::{Event, EventSubject, Recorder};
 use crate::model::Family;
 
-/// Five consecutive failures take about three seconds and are not just a collision with another program on the tables.
+/// Takes about three seconds: not just a collision with another program on the tables.
 const IN_A_ROW: u32 = 5;
 
 #[derive(Debug)]

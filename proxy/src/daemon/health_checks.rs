@@ -12,8 +12,7 @@ use crate::model::{Family, ObjectKey};
 use crate::plan::NodePortScope;
 use crate::plan::health::ServiceCheck;
 
-/// Each family has its own listeners, which report its own endpoints: a load balancer that checks over IPv6 sends over
-/// IPv6.
+/// Each family has its own listeners: a load balancer that checks over IPv6 sends over IPv6.
 #[derive(Debug)]
 pub struct HealthChecks {
     proxy: HealthState,

@@ -1,4 +1,4 @@
-//! Cleans up what another mode left in the kernel, after the first sync of every family.
+//! Cleans up other modes' objects after the first sync of every family.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::model::Family;
 
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A cleanup in steps: returns when to call it again, or `None` when it is done.
+/// Returns when to call it again, `None` when done.
 pub type LeftoverCleanup = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
 
-/// Waits until `families` families have synced, then works until it is done or `ends` is closed.
+/// Ends early if `ends` is closed.
 pub(super) async fn take_away(
     mut leftovers: LeftoverCleanup,
     mut synced: watch::Receiver<Vec<Family>>,
@@ -34,7 +34,7 @@ pub(super) async fn take_away(
                 Instant::now() + AGAIN
             }
         };
-        // As in the runner: the runtime and its timers may have ended by now.
+        // The runtime and its timers may have ended by now.
         if ends.has_changed().is_err() {
             return;
         }

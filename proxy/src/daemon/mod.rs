@@ -1,4 +1,4 @@
-//! The running proxy: passes changes to one runner per address family, which syncs on its own.
+//! Passes changes to one runner per address family.
 
 mod deleted_rules;
 mod disputes;
@@ -38,7 +38,7 @@ use own_node::OwnNode;
 pub use runner::Runner;
 use runner::{BatchDelivery, RunnerContext};
 
-/// Time for a sync in progress at the end. The program ends within five seconds, whatever hangs.
+/// For a sync in progress at the end. The program ends within five seconds, whatever hangs.
 const LAST_SYNC: Duration = Duration::from_secs(4);
 
 pub struct Daemon<S, M, C> {
@@ -67,8 +67,8 @@ where
     M: Mode + Send + 'static,
     C: Conntrack + Send + 'static,
 {
-    /// The rules stay at the end: an upgrade must not drop traffic. Waits [`LAST_SYNC`] for a sync in progress; one
-    /// that hangs longer may outlive the runtime: see `Runner::run`.
+    /// The rules stay: an upgrade must not drop traffic. Waits [`LAST_SYNC`] for a sync in progress; one that hangs
+    /// longer may outlive the runtime (see `Runner::run`).
     pub async fn run(self, mut stop: StopSignals) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
@@ -111,7 +111,7 @@ where
             }
         };
         drop((inboxes, running));
-        // A task that still hangs after that does not keep the program running.
+        // A hanging task does not keep the program running.
         let _ = timeout(LAST_SYNC, async { while tasks.join_next().await.is_some() {} }).await;
         result
     }
@@ -137,12 +137,12 @@ fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<Bat
 pub struct StopSignals([Option<Signal>; 2]);
 
 impl StopSignals {
-    /// Must be called on a tokio runtime. Without handlers the signals kill the program at once.
+    /// Needs a tokio runtime. Without handlers the signals kill the program at once.
     pub fn at_signals() -> StopSignals {
         StopSignals([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
     }
 
-    /// Waits for the first signal; forever if the kernel refused the handlers.
+    /// Waits forever if the kernel refused the handlers.
     pub async fn wait(&mut self) {
         let [terminate, interrupt] = self.0.each_mut().map(|signal| async move {
             match signal {

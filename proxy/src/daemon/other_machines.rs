@@ -12,7 +12,7 @@ use crate::plan::other_machines::PublishedAddresses;
 pub(super) struct OtherMachines(BTreeSet<ObjectKey>);
 
 impl OtherMachines {
-    /// Does not report a further address of a known Service: with k3s each node that joins adds one.
+    /// Ignores a further address of a known Service: with k3s each joining node adds one.
     pub(super) fn note(&mut self, family: Family, now: &PublishedAddresses, events: &Recorder) {
         let now = now.by_service();
         for service in self.0.iter().filter(|service| !now.contains_key(service)) {

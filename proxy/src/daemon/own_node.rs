@@ -1,4 +1,4 @@
-//! Warnings about this proxy's own Node object, whose name identifies local endpoints.
+//! Warnings about this proxy's Node object, whose name identifies local endpoints.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl OwnNode {
         }
     }
 
-    /// Warns if packets from the node to services are masqueraded to another address than the node's
+    /// Warns if traffic from the node to services is masqueraded to another address than the node's
     /// (kubernetes#133024).
     fn warn_about_uplink(&self) {
         match uplink::borrowed() {
@@ -74,7 +74,7 @@ impl OwnNode {
                     self.known = NodePresence::Present;
                     self.node = (!self.is_complete).then(|| Arc::clone(node));
                 }
-                // A deleted Node means that the machine leaves the cluster, not that the name is wrong.
+                // A deleted Node means that the machine leaves the cluster.
                 _ => {}
             }
         }

@@ -1,19 +1,17 @@
-//! Rate limit and retry backoff of syncs.
-
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// Consecutive syncs without a wait, as in kube-proxy's bounded-frequency runner.
 const BURST: u32 = 2;
-/// First wait after a failure; doubles with each further failure.
+/// Doubles with each further failure.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct SyncPacer {
     period: Duration,
     longest_retry: Duration,
-    /// When the token bucket would be full again without further syncs.
+    /// When the token bucket would be full without further syncs.
     full_at: Instant,
     retry: Option<(Duration, Instant)>,
 }

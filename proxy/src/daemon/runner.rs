@@ -1,4 +1,4 @@
-//! Runs one address family on its own thread, so that a failing or hanging kernel delays only this family.
+//! Each address family has its own thread: a failing or hanging kernel delays only this family.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,8 +34,7 @@ use crate::model::{Batch, Family};
 use crate::ruleset::SyncReport;
 
 const AGAIN: Duration = Duration::from_secs(10);
-/// After its first sync a family waits this long for the others before it listens to other programs' writes, which
-/// slows large syncs.
+/// Longest wait for other families before listening to other programs' writes, which slows large syncs.
 const QUIET: Duration = Duration::from_secs(5);
 
 pub struct Runner<M, C> {
@@ -57,7 +56,7 @@ pub(super) struct RunnerContext {
     pub(super) families: usize,
 }
 
-/// Changes wait in memory while the runner is busy; command timeouts bound the wait.
+/// Waits in memory while the runner is busy; command timeouts bound the wait.
 #[derive(Clone)]
 pub(super) struct BatchDelivery {
     pub(super) batch: Arc<Batch>,
@@ -78,16 +77,14 @@ struct RunningFamily<M, C> {
     cleanup: Option<FlowCleanup>,
     seen: AppliedVersions,
     pending: Vec<Arc<Pending>>,
-    /// Applied, not synced. Freed after the sync, because freeing the objects of a large cluster takes as long as part
-    /// of a sync.
+    /// Applied, not synced. Freed after the sync, because freeing a large cluster's objects takes time.
     taken: Vec<Arc<Batch>>,
     complete: bool,
     first_synced: Option<Instant>,
 }
 
 impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
-    /// Runs until the inbox is closed. Does not use the runtime afterwards: a blocking call may have outlived it, and a
-    /// timer of an ended runtime panics.
+    /// Runs until the inbox is closed; then a blocking call may have outlived the runtime, and a timer would panic.
     pub(super) async fn run(self, shared: RunnerContext, mut inbox: UnboundedReceiver<BatchDelivery>) {
         let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
         let mut running = RunningFamily {
@@ -110,7 +107,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
         running.blocking(|runner| runner.family.look_ahead());
         loop {
             let next = running.schedule.next(running.runner.family.is_due());
-            // A conntrack cleanup continues at once; new events wait for one piece of it.
+            // A conntrack cleanup continues at once, with new events between its pieces.
             let next = if running.cleanup.is_some() { Instant::now() } else { next };
             let (first_synced, families) = (running.first_synced, running.shared.families);
             let has_listened = running.runner.watch.listens();
@@ -141,7 +138,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
     }
 }
 
-/// Returns when this family and all others have synced, or [`QUIET`] after this family's first sync.
+/// Waits for all families, at most [`QUIET`] after this family's first sync.
 async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first_synced: Option<Instant>) {
     let Some(first_synced) = first_synced else { return std::future::pending().await };
     tokio::select! {
@@ -151,7 +148,7 @@ async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first
 }
 
 impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
-    /// Listens to other programs' writes, and checks for those since the first sync.
+    /// Also checks for writes since the first sync.
     fn listen(&mut self) {
         let family = self.runner.family.family();
         if let Err(error) = self.runner.watch.listen() {
@@ -185,7 +182,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         }
     }
 
-    /// Runs each job that is due, once, so that no job starves the others.
+    /// Runs each due job once, so that none starves the others.
     fn work(&mut self) {
         if self.schedule.take_repair(Instant::now()) {
             self.runner.family.require_full_sync();
@@ -215,7 +212,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         }
     }
 
-    /// Runs work that may wait for the kernel or a command; `/livez` reports how long.
+    /// `/livez` reports how long the work waits for the kernel or a command.
     fn blocking<T>(&mut self, work: impl FnOnce(&mut Runner<M, C>) -> T) -> T {
         let _busy = self.shared.health.busy(self.runner.family.family());
         block_in_place(|| work(&mut self.runner))
@@ -228,7 +225,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.shared.health.queued(family);
         let result = self.blocking(|runner| runner.family.sync());
         self.shared.metrics.sync_took(family, full, started.elapsed());
-        // The next part of a partial sync follows at once, with the changes that arrived meanwhile.
+        // The next part follows at once, with the changes that arrived meanwhile.
         let has_rest = result.is_ok() && self.runner.family.has_rest();
         if !has_rest {
             self.schedule.synced(full, result.is_ok(), Instant::now());
@@ -354,7 +351,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.report_due();
     }
 
-    /// Runs the mode's work between syncs, such as ending drained backends.
+    /// The mode's work between syncs, such as ending drained backends.
     fn follow_up(&mut self) {
         let now = Instant::now();
         let again = match self.blocking(|runner| runner.family.follow_up(now.into_std())) {
@@ -369,7 +366,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.schedule.follow_up(again);
     }
 
-    /// Deletes conntrack entries whose DNAT no rule performs any more. A failure is retried after the next sync.
+    /// A failure is retried after the next sync.
     fn delete_stale_flows(&mut self) {
         let Some(mut cleanup) = self.cleanup.take() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());

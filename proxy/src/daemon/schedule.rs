@@ -1,4 +1,5 @@
-//! When a family's runner syncs, checks and repairs. Has no clock and no I/O, so tests can replay any order of events.
+//! Decides when a family's runner syncs, checks and repairs. Without clock and I/O, so tests can replay any order of
+//! events.
 
 use std::time::Duration;
 
@@ -6,17 +7,17 @@ use tokio::time::Instant;
 
 use super::pacer::SyncPacer;
 
-/// How long announcements are gathered before a check.
+/// Announcements within this time cause one check.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Pause between checks: a program that writes its own rules all the time must not keep the proxy busy.
+/// A program may write its own rules all the time.
 const CHECK_PAUSE: Duration = Duration::from_millis(250);
-/// Checks take at most one part in so many of the time: with the legacy variant each reads whole tables.
+/// Checks take at most one part in so many of the time: the legacy variant reads whole tables.
 const CHECK_SHARE: u32 = 10;
-/// Delay of a repair: a script that flushes a table and then deletes its chains finishes first.
+/// A script that flushes a table and then deletes its chains finishes first.
 const REPAIR_SETTLE: Duration = Duration::from_millis(250);
-/// Least pause between repairs: a program that flushes forever causes at most one a second.
+/// Bounds the repairs against a program that flushes forever.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
-/// Period of full syncs, as in kube-proxy.
+/// As in kube-proxy.
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -78,12 +79,12 @@ impl Schedule {
         self.check_at.get_or_insert((now + SETTLE).max(self.no_check_before));
     }
 
-    /// Whether a check is scheduled; until then further writes can be ignored.
+    /// Until then further writes can be ignored.
     pub(super) fn is_check_scheduled(&self) -> bool {
         self.check_at.is_some() || self.is_repair_scheduled()
     }
 
-    /// Schedules a full sync: soon, unless the last repair was less than the repair pause ago.
+    /// Soon, unless the last repair was less than the repair pause ago.
     pub(super) fn repair_soon(&mut self, now: Instant) {
         let settled = now + REPAIR_SETTLE;
         let earliest = self.repaired.map_or(settled, |repaired| repaired + self.repair_pause);
@@ -127,7 +128,7 @@ impl Schedule {
         self.addresses_at.is_some_and(|at| at <= now)
     }
 
-    /// Each added or removed pod changes addresses, so reads are limited to the same share of time as checks.
+    /// Each added or removed pod changes addresses, so reads are limited as checks are.
     pub(super) fn read_addresses(&mut self, begun: Instant, now: Instant) {
         self.addresses_at = None;
         self.no_addresses_before = after_pause(begun, now);

@@ -1,4 +1,4 @@
-//! ServiceCIDRs that contain addresses of pods or nodes, where the proxy drops nothing: one log line each.
+//! The proxy drops nothing in ServiceCIDRs that contain addresses of pods or nodes: one log line each.
 
 use std::collections::BTreeSet;
 

@@ -4,8 +4,7 @@ use super::HealthState;
 use crate::metrics::AtScrape;
 use crate::model::Family;
 
-/// Versions are decimal numbers since Kubernetes 1.35 (KEP-5504), and were so in practice before; another one has no
-/// sample.
+/// Decimal since Kubernetes 1.35 (KEP-5504); another version has no sample.
 pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
     let read = move || {
         let families = health.snapshot().families;

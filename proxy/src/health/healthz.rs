@@ -59,7 +59,7 @@ fn status(ok: bool) -> StatusCode {
 }
 
 /// kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with additions. As there, `healthy` ignores the
-/// node, and a family that has never synced has no status.
+/// node, and a family without a sync has no status.
 fn about(health: &HealthSnapshot, healthy: bool, ok: bool) -> Map<String, Value> {
     let now = SystemTime::now();
     // As in kube-proxy, a healthy proxy is up to date now.

@@ -1,5 +1,4 @@
-//! `healthCheckNodePort`: tells a load balancer which nodes have a ready endpoint of a Service with
-//! `externalTrafficPolicy: Local`
+//! Load balancers ask which nodes have a ready endpoint of a Service with `externalTrafficPolicy: Local`
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#external-traffic-policy>).
 
 use std::collections::btree_map::Entry;
@@ -58,8 +57,8 @@ impl ServiceHealthServers {
         self.services.is_empty()
     }
 
-    /// Listens on `addresses` only. Returns Services whose port cannot be opened; the next call retries them. Costs
-    /// what changed, unless the addresses changed.
+    /// Returns Services whose port cannot be opened; the next call retries them. Costs what changed, unless the
+    /// addresses changed.
     pub fn update(
         &mut self,
         changed: Vec<(ObjectKey, Option<ServiceCheck>)>,
@@ -118,7 +117,7 @@ impl ServiceHealthServers {
 }
 
 fn handler(reported: Arc<Mutex<CheckStatus>>, proxy: HealthState) -> Handler {
-    // As in kube-proxy, every path has the same answer: load balancers use any.
+    // As in kube-proxy, every path has the same answer.
     immediate(move |_path| {
         let reported = reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // As in kube-proxy, the node's eligibility does not count here.

@@ -15,15 +15,14 @@ pub struct HealthState {
 #[derive(Debug)]
 struct SharedHealth {
     families: BTreeMap<Family, FamilyHealth>,
-    /// The versions in the kernel when all families last had the same.
+    /// The versions when all families last had the same.
     common: AppliedVersions,
     node_eligible: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FamilyHealth {
-    /// Arrival of the oldest change that is not in the kernel. Monotonic: setting the clock neither hides nor invents a
-    /// wait.
+    /// Arrival of the oldest change that is not in the kernel. Monotonic.
     pub waiting_since: Option<Instant>,
     /// Start of the current sync or check.
     pub busy_since: Option<Instant>,
@@ -45,7 +44,7 @@ pub struct HealthSnapshot {
     pub node_eligible: bool,
     /// Of the family that is behind.
     pub last_updated: Option<SystemTime>,
-    /// The versions that every family has in the kernel.
+    /// Of all families.
     pub applied: AppliedVersions,
     pub families: BTreeMap<Family, FamilyHealth>,
     pub late: BTreeSet<Family>,
@@ -71,7 +70,7 @@ impl HealthState {
         self.synced_at(SystemTime::now(), family, applied);
     }
 
-    /// Records that an operation begins that may hang, until the value is dropped.
+    /// Marks an operation that may hang, until the value is dropped.
     pub fn busy(&self, family: Family) -> BusyMark {
         self.busy_at(Instant::now(), family)
     }
@@ -122,7 +121,7 @@ impl HealthState {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, SharedHealth> {
-        // A panic while the lock was held leaves these plain values valid.
+        // A panic under the lock leaves these plain values valid.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,7 +142,7 @@ impl Drop for BusyMark {
 mod tests {
     use super::*;
 
-    /// An arbitrary wall-clock time, which must not influence judgements.
+    /// Must not influence judgements.
     const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn applied(version: &str) -> AppliedVersions {

@@ -1,5 +1,3 @@
-//! Bounds the connections of listeners.
-
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +9,7 @@ use tracing::warn;
 
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// At the limit, a new connection closes one of the listener with the most connections: if possible the one idle
-/// longest.
+/// At the limit, a new connection closes one of the listener that has most, preferably the longest idle one.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit(Arc<SharedLimit>);
 
@@ -34,15 +31,14 @@ struct OpenConnections {
 #[derive(Debug)]
 struct OpenConnection {
     listener: u64,
-    /// Logical time of the last of: accepted, request begun, request ended.
+    /// Logical time: accepted, request begun, or request ended.
     since: u64,
-    /// False while a reply is written: a client that does not read must not count as busy.
+    /// False while a reply is written: a client that does not read is not busy.
     answering: bool,
     task: Option<AbortHandle>,
 }
 
 impl ConnectionLimit {
-    /// `purpose` names the listeners in log lines.
     pub fn new(purpose: &'static str, most: usize) -> ConnectionLimit {
         let places = Arc::new(Semaphore::new(most));
         ConnectionLimit(Arc::new(SharedLimit {
@@ -58,7 +54,7 @@ impl ConnectionLimit {
         self.connections().tick()
     }
 
-    /// Waits for a slot. At the limit, closes another connection first, whose descriptor is free by then.
+    /// At the limit, first closes another connection, whose descriptor is free then.
     pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let places = Arc::clone(&self.0.places);
         if let Ok(free) = Arc::clone(&places).try_acquire_owned() {
@@ -73,7 +69,7 @@ impl ConnectionLimit {
         places.acquire_owned().await.ok()
     }
 
-    /// Closes a connection after an accept failed for lack of descriptors or memory.
+    /// After an accept failed for lack of descriptors or memory.
     pub(super) fn shortage(&self, error: &io::Error) {
         self.close_one();
         self.warn(&format!("cannot accept a connection to {}: {error}", self.0.purpose));

@@ -1,4 +1,4 @@
-//! A small HTTP server: one handler per listener, GET and HEAD only; connections, sizes and times are bounded.
+//! HTTP server: one handler per listener, GET and HEAD only; connections, sizes and times are bounded.
 
 mod connection_limit;
 mod stream;
@@ -33,24 +33,22 @@ pub struct GetRequest<'r> {
 }
 pub type Handler = Arc<dyn Fn(GetRequest<'_>) -> ReplyFuture + Send + Sync>;
 
-/// Time for the head of a request. Without a bound, silent clients hold descriptors forever.
+/// Silent clients must not hold descriptors forever.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// In bytes: largest head of a request, and largest buffered answers before the next pipelined request is read. hyper
-/// closes a connection with an unread body.
+/// In bytes: largest head of a request, and largest pipelined answers. hyper closes a connection with an unread body.
 const BUFFER: usize = 16 << 10;
-/// Pause after a failed accept, so that a lack of descriptors does not become a busy loop.
+/// After a failed accept, against a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for {purpose}: {source}")]
 pub struct ListenError {
     pub address: SocketAddr,
-    /// Such as `/healthz`, or the health check of a Service.
     pub purpose: String,
     pub source: std::io::Error,
 }
 
-/// Dropping it also closes its connections: a kept-alive connection must not answer for a deleted Service.
+/// Dropping it closes its connections, which must not answer for a deleted Service.
 #[derive(Debug)]
 pub struct Server {
     task: JoinHandle<()>,
@@ -64,7 +62,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Must be called on a tokio runtime. A wildcard address listens in both families, unless `one_family`.
+    /// Needs a tokio runtime. A wildcard address listens in both families, unless `one_family`.
     pub fn bind(
         address: SocketAddr,
         one_family: bool,
@@ -95,8 +93,7 @@ fn listen(address: SocketAddr, one_family: bool) -> std::io::Result<TcpListener>
     }
 }
 
-/// Either wildcard address listens in both families, as in Go (`favoriteAddrFamily` in src/net/ipsock_posix.go), or in
-/// IPv4 if the kernel has no IPv6.
+/// As in Go (`favoriteAddrFamily` in src/net/ipsock_posix.go); in IPv4 if the kernel has no IPv6.
 fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Result<T>) -> std::io::Result<T> {
     match open(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), false) {
         Err(error) if lacks_ipv6(&error) => open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), true),
@@ -111,10 +108,10 @@ fn lacks_ipv6(error: &std::io::Error) -> bool {
 
 fn open(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for connections of the previous process.
+    // Connections of the previous process must not delay a restart.
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
-        // Set in both cases, because the node may have changed the default (`net.ipv6.bindv6only`).
+        // The node may have changed the default (`net.ipv6.bindv6only`).
         setsockopt(&socket, sockopt::Ipv6V6Only, &v6_only)?;
     }
     socket.bind(address)?;
@@ -155,7 +152,7 @@ async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, handler:
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
-    // An error means that the client closed the connection.
+    // The client closed the connection.
     let _ = http.serve_connection(TokioIo::new(TimedStream::new(stream)), service).await;
 }
 
@@ -178,7 +175,7 @@ pub fn json(status: StatusCode, body: &serde_json::Value) -> HttpReply {
     reply(status, "application/json", body.to_string())
 }
 
-/// A reply whose content type browsers must not guess.
+/// Browsers must not guess the content type.
 pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> HttpReply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;

@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Time for a client to read pending output, from the first byte that the socket buffer refused. Reading a byte now and
-/// then does not extend it.
+/// For a client to read pending output, from the first byte that the socket buffer refused, even if it reads a byte now
+/// and then.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct TimedStream {

@@ -2,8 +2,7 @@ use std::net::SocketAddr;
 
 use crate::model::parse_ip;
 
-/// Leaves other texts, such as `[fd00::1]`, unchanged; validation rejects them with their field's name (kube-proxy's
-/// `AppendPortIfNeeded` in pkg/proxy/util/utils.go).
+/// kube-proxy's `AppendPortIfNeeded` (pkg/proxy/util/utils.go): leaves other texts, such as `[fd00::1]`, to validation.
 pub fn with_port(text: &str, port: u16) -> String {
     parse_ip(text).map_or_else(|| text.to_owned(), |address| SocketAddr::new(address, port).to_string())
 }

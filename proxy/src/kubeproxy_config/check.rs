@@ -1,5 +1,3 @@
-//! Validates a configuration by kube-proxy's rules and converts it to the proxy's settings.
-
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -204,7 +202,7 @@ fn cluster_ranges(text: &str) -> Checked<Vec<IpNet>> {
     }
 }
 
-/// Interface names are used in rules, so only characters of usual names are allowed.
+/// Used in rules, so only usual characters are allowed.
 fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -> Checked<String> {
     if name.is_empty() {
         return wrong(field, "is needed by this detectLocalMode");
@@ -221,8 +219,8 @@ fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -
 
 const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37). Default: `primary` in
-/// nftables mode, else `all`.
+/// Ranges and `primary`, `localhost` and `all`, combined freely (Kubernetes 1.37). Default: `primary` in nftables mode,
+/// else `all`.
 fn node_port_addresses(entries: &[String], mode: Mode) -> Checked<NodePortAddresses> {
     let field = "nodePortAddresses";
     let mut primary = false;

@@ -1,12 +1,10 @@
-//! Durations in Go's format, such as `1h0m0s`, as in Kubernetes' configuration files.
-
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Nanoseconds, possibly negative, as in Go's `time.Duration`.
+/// Nanoseconds, possibly negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct GoDuration(i64);
 
@@ -48,7 +46,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Go's `time.ParseDuration`: an optional sign, then numbers with units; a bare `0` needs no unit.
+/// Go's `time.ParseDuration`; a bare `0` needs no unit.
 fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -87,7 +85,7 @@ fn scaled(amount: &str, scale: i64) -> Option<i64> {
     Some(total)
 }
 
-/// Go's format: `1h0m0s`, `30s`, `1.5s`, `500ms`, `0s`.
+/// `1h0m0s`, `30s`, `1.5s`, `500ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.0.unsigned_abs();

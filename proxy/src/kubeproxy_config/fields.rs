@@ -1,5 +1,3 @@
-//! The table of all fields and flags, and how this proxy supports each.
-
 use std::fmt;
 
 use serde_json::Value as Json;
@@ -10,9 +8,9 @@ use super::{KubeProxyConfiguration, gates, tree};
 pub enum FieldSupport {
     Honoured,
     Different(&'static str),
-    /// Has no effect, for this reason; a warning if it differs from its default.
+    /// Has no effect, for this reason.
     NoEffect(&'static str),
-    /// Has no effect yet; a warning if it differs from its default.
+    /// Has no effect yet.
     Pending(&'static str),
 }
 
@@ -23,7 +21,6 @@ pub enum FlagValue {
     Bool,
     Number,
     Fraction,
-    /// A duration in Go's format.
     Time,
     List,
     /// Comma-separated `NAME=BOOL` pairs.
@@ -36,7 +33,7 @@ pub enum FlagValue {
 pub struct ConfigField {
     /// Such as `iptables.syncPeriod`.
     pub path: &'static str,
-    /// The flag without dashes, and the syntax of its value.
+    /// Without dashes; the syntax of the value.
     pub flag: Option<(&'static str, FlagValue)>,
     pub help: &'static str,
     pub state: FieldSupport,
@@ -151,7 +148,7 @@ pub const FLAGS_ONLY: &[(&str, &str, FieldSupport)] = &[
     ("iptables-writer", "How to write the tables: auto, netlink (iptables-nft's tables, without its commands) or commands (not upstream's)", Honoured),
 ];
 
-/// One sentence per field or feature gate that differs from its default and has no effect.
+/// One sentence per non-default field or gate without effect.
 pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
     let (Ok(given), Ok(default)) =
         (serde_json::to_value(configuration), serde_json::to_value(KubeProxyConfiguration::default()))

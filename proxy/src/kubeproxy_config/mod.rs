@@ -1,5 +1,5 @@
-//! kube-proxy's configuration file, `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`, as of Kubernetes
-//! 1.37. Flags, warnings and `docs/configuration.md` derive from the table [`FIELDS`].
+//! `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`, as of Kubernetes 1.37. Flags, warnings and
+//! `docs/configuration.md` derive from the table [`FIELDS`].
 
 mod address;
 mod check;

@@ -1,5 +1,5 @@
-//! kube-proxy's names and defaults (k8s.io/kube-proxy `config/v1alpha1`, k8s.io/component-base `config/v1alpha1` and
-//! `logs/api/v1`), documented in the table of fields.
+//! Names and defaults of k8s.io/kube-proxy `config/v1alpha1`, k8s.io/component-base `config/v1alpha1` and
+//! `logs/api/v1`.
 
 use std::collections::BTreeMap;
 
@@ -164,8 +164,7 @@ impl Default for KubeProxyConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// The defaults with this `bindAddress`, whose family decides those of `/healthz` and `/metrics`. An empty text
-    /// means its default.
+    /// The family of `bindAddress` decides the defaults of `/healthz` and `/metrics`. An empty text means its default.
     pub fn bound_to(bind_address: &str) -> KubeProxyConfiguration {
         let mut empty = KubeProxyConfiguration {
             api_version: super::API_VERSION.to_owned(),
@@ -286,7 +285,7 @@ impl Default for ConntrackConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// Replaces empty and zero values of a file by defaults, as kube-proxy's `SetDefaults_KubeProxyConfiguration` and
+    /// Replaces empty and zero values of a file, as kube-proxy's `SetDefaults_KubeProxyConfiguration` and
     /// `platformApplyDefaults` do. Flags are applied later, so that their zero stays.
     pub(super) fn fill(&mut self) {
         let text = |value: &mut String, default: &str| {

@@ -1,5 +1,3 @@
-//! Metrics whose values are read from elsewhere at each scrape.
-
 use std::collections::HashMap;
 use std::fmt;
 
@@ -9,7 +7,7 @@ use prometheus::{CounterVec, Error, GaugeVec, Opts};
 
 use super::reading::{BackgroundReading, PATIENCE};
 
-/// Label values in the order of the labels, and the value.
+/// Label values, in order, and the value.
 pub type Samples = Vec<(Vec<String>, f64)>;
 
 pub struct AtScrape {
@@ -31,7 +29,7 @@ enum MetricKind {
 }
 
 impl AtScrape {
-    /// `read` returns the samples of each metric, in the order of the metrics.
+    /// Each metric's samples, in the order of the metrics.
     pub fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         AtScrape { metrics: Vec::new(), read: Box::new(read) }
     }
@@ -40,7 +38,7 @@ impl AtScrape {
         AtScrape::new(move || vec![vec![(Vec::new(), as_value(read()))]]).counter(name, help, &[])
     }
 
-    /// For a `read` that may hang: a scrape waits up to 4 seconds, then uses the previous samples.
+    /// For a `read` that may hang: after 4 seconds a scrape uses the previous samples.
     pub fn slow(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         let reading = BackgroundReading::new(read, PATIENCE);
         AtScrape::new(move || reading.samples())

@@ -1,4 +1,4 @@
-//! Metrics that kube-proxy has in some modes only (`RegisterMetrics` in pkg/proxy/metrics).
+//! Metrics of some modes only (`RegisterMetrics` in pkg/proxy/metrics).
 
 use prometheus::{Error, IntCounterVec, IntGaugeVec};
 
@@ -10,7 +10,7 @@ use crate::ruleset::{RuleCounts, SyncReport};
 
 #[derive(Debug)]
 pub(super) enum ByMode {
-    /// Also in IPVS and userspace mode, which write iptables rules, too.
+    /// Also IPVS and userspace mode, which write iptables rules, too.
     Iptables {
         rules: IntGaugeVec,
         rules_last: IntGaugeVec,

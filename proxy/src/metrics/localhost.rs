@@ -1,4 +1,4 @@
-//! Metrics of node ports on loopback addresses in nftables mode, with kube-proxy's names and labels.
+//! Node ports on loopback addresses in nftables mode.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub fn listeners(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, E
         )
 }
 
-/// Packets rejected because no relay serves their protocol.
+/// No relay serves their protocol.
 pub fn rejected(families: impl IntoIterator<Item = Family>) -> Result<AtScrape, Error> {
     let families: Vec<Family> = families.into_iter().collect();
     let read = move || vec![families.iter().flat_map(|family| counted(*family)).collect()];

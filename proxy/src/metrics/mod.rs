@@ -1,5 +1,4 @@
-//! Metrics with kube-proxy's names and labels, so that its dashboards work, or with the prefix `svcproxy_`. There is no
-//! global registry.
+//! kube-proxy's names and labels, so that its dashboards work, or the prefix `svcproxy_`. There is no global registry.
 
 mod at_scrape;
 mod build;
@@ -63,12 +62,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All metrics of iptables mode, at zero for these families.
     pub fn new(families: &[Family]) -> Result<Metrics, Error> {
         Metrics::of_mode(Mode::Iptables, families)
     }
 
-    /// All metrics of a mode, at zero for these families.
+    /// Metrics start at zero for these families.
     #[rustfmt::skip]
     pub fn of_mode(mode: Mode, families: &[Family]) -> Result<Metrics, Error> {
         let build = RegistryBuilder::default();
@@ -101,7 +99,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Sets counters to 0: with an absent counter, rates over its first increase are wrong.
+    /// An absent counter makes rates over its first increase wrong.
     pub fn begin_at_zero(&self, family: Family) {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).reset();
@@ -128,7 +126,7 @@ impl Metrics {
         self.api_failures.clone()
     }
 
-    /// The changes are pending until the returned value is dropped.
+    /// Pending until the returned value is dropped.
     pub fn count_changes(&self, batch: &Batch) -> Pending {
         let (mut services, mut endpoints) = (0, 0);
         for change in &batch.changes {
@@ -219,12 +217,11 @@ fn as_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// kube-proxy's buckets: from 1 ms, doubled 14 times.
+/// kube-proxy's: from 1 ms, doubled 14 times.
 fn sync_buckets() -> Result<Vec<f64>, Error> {
     prometheus::exponential_buckets(0.001, 2.0, 15)
 }
 
-/// kube-proxy's buckets: fine up to a minute, where service-level objectives are, and coarse up to five minutes.
 fn programming_buckets() -> Vec<f64> {
     let steps = |from: u32, to: u32, by: usize| (from..=to).step_by(by).map(f64::from);
     [0.25, 0.5].into_iter().chain(steps(1, 59, 1)).chain(steps(60, 115, 5)).chain(steps(120, 300, 30)).collect()
@@ -235,9 +232,8 @@ mod tests {
     use super::*;
     use crate::ruleset::RuleCounts;
 
-    /// Names, kinds and labels as in Kubernetes' reference
-    /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's own. The caller registers
-    /// the two packet counters of the reference.
+    /// As in Kubernetes' reference (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's
+    /// own. The caller registers the reference's two packet counters.
     const METRICS: &[(&str, &str, &str)] = &[
         ("kubeproxy_conntrack_reconciler_deleted_entries_total", "counter", "ip_family"),
         ("kubeproxy_conntrack_reconciler_sync_duration_seconds", "histogram", "ip_family"),

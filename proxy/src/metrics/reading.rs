@@ -1,5 +1,3 @@
-//! A reading that may hang.
-
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -8,10 +6,10 @@ use tracing::warn;
 
 use super::Samples;
 
-/// A scrape has at most two readings, and Prometheus waits 10 seconds by default.
+/// A scrape has at most two readings; Prometheus waits 10 seconds by default.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Reads on its own thread, one reading at a time. Callers wait for `patience`, then use the previous samples.
+/// One reading at a time, on its own thread. Callers wait for `patience`, then use the previous samples.
 pub(super) struct BackgroundReading {
     shared: Arc<SharedReading>,
     patience: Duration,
@@ -85,7 +83,6 @@ mod tests {
         }
         go_on.send(2.0).unwrap();
         reading.patience = Duration::from_secs(60);
-        // Joins the second reading, or starts a third if the second has already ended.
         go_on.send(2.0).unwrap();
         assert_eq!(reading.samples(), [[(Vec::new(), 2.0)]]);
         assert!(begun.load(Ordering::SeqCst) <= 3);

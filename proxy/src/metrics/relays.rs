@@ -1,4 +1,4 @@
-//! Metrics of relays: in userspace mode, and of node ports on loopback addresses in nftables mode.
+//! Relays of userspace mode, and of node ports on loopback addresses in nftables mode.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use prometheus::IntCounterVec;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A counter shared by all clients. The default one counts nothing.
+/// Shared by all clients. The default counts nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Requests(Option<IntCounterVec>);
 
@@ -18,7 +18,7 @@ impl Requests {
         Requests(Some(counter))
     }
 
-    /// For a client of this host. Install it outside the layer that adds the host to requests.
+    /// Install it outside the layer that adds the host to requests.
     pub fn to(&self, host: &str) -> RequestsTo {
         RequestsTo { requests: self.clone(), host: host.into() }
     }

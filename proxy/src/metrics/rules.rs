@@ -1,5 +1,3 @@
-//! Metrics read from the rules' counters at each scrape.
-
 use std::sync::{Mutex, PoisonError};
 
 use prometheus::Error;
@@ -14,7 +12,7 @@ use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// INVALID packets that `KUBE-FORWARD` dropped, summed over all families as in kube-proxy.
+/// `KUBE-FORWARD` dropped them. Summed over all families as in kube-proxy.
 pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
     let read = move || {
         let rules = counters.iter().filter_map(|one| or_logged(one.of_chain(Table::Filter, names::FORWARD))).flatten();
@@ -32,7 +30,7 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
     let read = move || {
         let (mut connections, mut refused): (Samples, Samples) = Default::default();
         for (family, counters, known) in &state {
-            // A failed reading keeps the previous counts.
+            // Keeps the previous counts.
             let Some(rules) = or_logged(of_both_tables(counters)) else { continue };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             for (meter, count) in known.update(rules) {
@@ -79,7 +77,7 @@ fn reason(sort: CountKind) -> Option<&'static str> {
     }
 }
 
-/// The sync logs the same failure, so a scrape only omits the value.
+/// The sync logs the same failure.
 fn or_logged<T>(read: Result<T, IptablesError>) -> Option<T> {
     read.inspect_err(|error| debug!(%error, "cannot read counters")).ok()
 }

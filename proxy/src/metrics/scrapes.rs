@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::Metrics;
 
-/// How long a scrape waits: less than Prometheus' default timeout of 10 seconds.
+/// Less than Prometheus' default timeout of 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(9);
 
 type ScrapeText = Result<Bytes, String>;
@@ -21,11 +21,10 @@ pub(super) enum ScrapeError {
     Failed(String),
 }
 
-/// One collection at a time. A scrape that joins it may get values from shortly before its request.
+/// A scrape that joins a collection may get values from shortly before its request.
 #[derive(Debug)]
 pub(super) struct Scrapes {
     metrics: Arc<Metrics>,
-    /// The running collection, owned by its thread.
     under_way: Arc<Mutex<RunningScrape>>,
 }
 
@@ -36,7 +35,7 @@ impl Scrapes {
         Scrapes { metrics, under_way: Arc::default() }
     }
 
-    /// Dropping the future leaves only the shared collection running.
+    /// Dropping the future leaves the shared collection running.
     pub(super) async fn text(&self) -> Result<Bytes, ScrapeError> {
         let mut gathered = self.join();
         let waited = tokio::time::timeout(PATIENCE, gathered.wait_for(Option::is_some)).await;
@@ -49,7 +48,7 @@ impl Scrapes {
         }
     }
 
-    /// Uses a thread for blocking calls, because reading the kernel's counters is slow.
+    /// On a blocking thread: reading the kernel's counters is slow.
     fn join(&self) -> watch::Receiver<Option<ScrapeText>> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = under_way.upgrade() {
@@ -61,7 +60,6 @@ impl Scrapes {
         let finished = Arc::clone(&self.under_way);
         tokio::task::spawn_blocking(move || {
             let gathered = metrics.text().map(Bytes::from).map_err(|error| error.to_string());
-            // A later scrape starts a new collection.
             *finished.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
             sender.send_replace(Some(gathered));
         });
@@ -76,7 +74,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
-    /// A metric that counts its readings; each reading waits for a message.
     fn counted() -> (Arc<Scrapes>, Arc<AtomicUsize>, mpsc::Sender<()>) {
         let (go_on, wait) = mpsc::channel();
         let (readings, wait) = (Arc::new(AtomicUsize::new(0)), Mutex::new(wait));
@@ -118,7 +115,6 @@ mod tests {
         until(|| waiting(&scrapes) == 1).await;
         let later = ask();
         until(|| waiting(&scrapes) == 2).await;
-        // On a busy machine the collection's thread may not run yet.
         until(|| readings.load(Ordering::SeqCst) > 0).await;
         assert_eq!(readings.load(Ordering::SeqCst), 1);
         go_on.send(()).unwrap();

@@ -12,12 +12,11 @@ use super::{CONTENT_TYPE, Metrics, Slis, process_start};
 use crate::http::{ConnectionLimit, Handler, HttpReply, ListenError, ReplyFuture, Server, reply};
 use crate::zpages::{Flagz, Statusz};
 
-/// Constant content of the server's other pages.
 #[derive(Debug, Clone, Default)]
 pub struct StaticPages {
     pub mode: String,
     pub configuration: serde_json::Value,
-    /// Names and values; `None` disables `/flagz`.
+    /// `None` disables `/flagz`.
     pub flags: Option<BTreeMap<String, String>>,
     pub statusz: bool,
 }
@@ -46,7 +45,7 @@ impl MetricsServer {
         let handler: Handler = Arc::new(move |asked| match (asked.path, &flagz, &statusz) {
             ("/metrics", ..) => scrape(Arc::clone(&scrapes)),
             ("/metrics/slis", ..) => now(slis.text().map_or_else(|error| failed(&error), exposed)),
-            // As in kube-proxy, this shows that the process answers; the health port checks the proxy.
+            // As in kube-proxy, only the process is checked here, not the proxy.
             ("/healthz", ..) => {
                 slis.pinged();
                 now(text(StatusCode::OK, "ok"))

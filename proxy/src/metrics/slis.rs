@@ -43,7 +43,7 @@ impl Slis {
     }
 }
 
-/// The start of this process; now, if the kernel does not provide it.
+/// Now, if the kernel does not provide it.
 pub fn process_start() -> SystemTime {
     let families = ProcessCollector::for_self().collect();
     let family = families.iter().find(|family| family.name() == "process_start_time_seconds");

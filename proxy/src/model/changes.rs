@@ -1,5 +1,3 @@
-//! Changes of API objects, from any source.
-
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -21,7 +19,7 @@ pub enum Change {
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub changes: Vec<Change>,
-    /// The newest resource version in the manifests, if they have one.
+    /// The newest version in the manifests.
     pub resource_version: Option<String>,
     /// Bookmarks advance the versions, too: a batch may have no changes.
     pub resource_versions: ResourceVersions,

@@ -1,5 +1,3 @@
-//! Labels of Services and EndpointSlices that a proxy honours.
-
 /// Another proxy serves a Service with this label
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#servicekubernetesioservice-proxy-name>).
 pub const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";

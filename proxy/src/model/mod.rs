@@ -1,5 +1,3 @@
-//! Types that every module uses.
-
 mod changes;
 mod labels;
 
@@ -23,7 +21,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An IP address family. Each has its own kernel tables and is proxied separately.
+/// Each has its own kernel tables and is proxied separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     V4,
@@ -41,7 +39,7 @@ impl Family {
         Family::of(&net.addr())
     }
 
-    /// The API's name, also used as a metric label.
+    /// Also a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -93,7 +91,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Parses the API's name; a missing protocol means TCP.
+    /// A missing protocol means TCP.
     pub fn from_api(value: Option<&str>) -> Option<Protocol> {
         match value {
             None | Some("" | "TCP") => Some(Protocol::Tcp),
@@ -105,7 +103,7 @@ impl Protocol {
 
     pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-    /// `IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`.
+    /// `IPPROTO_*`.
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -175,7 +173,6 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
 pub enum Frontend {
     /// A cluster, external or load-balancer IP with its port.
     Address(SocketAddr),
-    /// A port on the node's addresses.
     NodePort(u16),
 }
 
@@ -185,9 +182,8 @@ pub struct Flow {
     pub client: IpAddr,
     /// The destination before DNAT.
     pub destination: SocketAddr,
-    /// The endpoint, which sends the replies.
+    /// Sends the replies.
     pub server: SocketAddr,
-    /// The entry has DNAT.
     pub translated: bool,
     /// IPVS performed the DNAT, not a rule.
     pub by_ipvs: bool,

@@ -1,5 +1,3 @@
-//! Validates objects that this process creates, by the rules for manifests and API objects.
-
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -11,7 +9,7 @@ use super::validate::{self, Findings};
 use super::{Change, ObjectKey};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Lists the invalid fields if the API server would reject the Service.
+/// The error lists the invalid fields.
 pub fn admit_service(mut service: Service) -> Result<Change, String> {
     refused(validate::service(&mut service))?;
     Ok(Change::Service(key(&service.metadata), Some(Arc::new(service))))

@@ -1,8 +1,6 @@
-//! The content of a manifest directory, and its difference to the reported content.
-//!
 //! A faulty edit must not remove a live Service:
-//! - An object that becomes invalid stays as it was.
-//! - A file with a document that cannot be identified keeps every object that it no longer shows.
+//! - An invalid object keeps its last valid version.
+//! - A file with an unidentifiable document keeps every object that it no longer shows.
 //! - An unreadable file keeps all objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,9 +15,9 @@ use super::{Batch, Change};
 
 #[derive(Debug, Default)]
 struct CatalogFile {
-    /// Of the last content; `None` if reading failed.
+    /// `None` if reading failed.
     digest: Option<[u8; 32]>,
-    /// Of the last content; `None` if the file must be read again.
+    /// `None` if the file must be read again.
     stamp: Option<FileStamp>,
     contents: FileContents,
 }
@@ -68,8 +66,7 @@ impl Catalog {
         self.files.get(name)?.stamp
     }
 
-    /// Keeps the files that are `present`, and those that are `closed` or in closed directories (whose names end with
-    /// `/`).
+    /// Keeps files that are `present`, `closed` or in closed directories (names ending with `/`).
     pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, Option<String>)>) {
         let names: BTreeSet<&str> = closed.iter().map(|(name, _)| name.as_str()).collect();
         let hidden = |name: &str| {
@@ -123,7 +120,7 @@ impl Catalog {
         of_files.cloned().collect()
     }
 
-    /// All objects. The first of several definitions, in file order, wins.
+    /// The first of several definitions, in file order, wins.
     fn merge(&mut self) -> BTreeMap<ObjectId, Object> {
         let mut merged = BTreeMap::new();
         let mut places: BTreeMap<&ObjectId, (&str, usize)> = BTreeMap::new();
@@ -154,7 +151,7 @@ impl Catalog {
         merged
     }
 
-    /// The newest version of a list, else the newest version of an object.
+    /// Of a list, else of an object.
     fn version(&self) -> Option<u64> {
         let contents = || self.files.values().map(|f| &f.contents);
         let lists = contents().filter_map(|c| c.list_version).max();
@@ -163,7 +160,6 @@ impl Catalog {
     }
 }
 
-/// Adds the earlier objects that must be kept.
 fn with_kept_objects(earlier: FileContents, mut now: FileContents) -> FileContents {
     let refused: HashSet<_> = now.refused.iter().cloned().collect();
     let valid: HashSet<_> = now.objects.iter().map(|(id, ..)| id.clone()).collect();
@@ -244,7 +240,6 @@ mod tests {
                 "x.yaml: document 1 (Service default/a): spec.ports[0].port: 70000 is not a port (1-65535); kept as it was"
             ]
         );
-        // Another edit of the file changes nothing; correcting the object does.
         let typo = service("a", 70_000) + &service("b", 4);
         assert_eq!(read(&mut catalog, "x.yaml", &typo), ["default/b 4"]);
         assert_eq!(read(&mut catalog, "x.yaml", &service("a", 5)), ["default/a 5", "default/b gone"]);

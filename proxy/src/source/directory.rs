@@ -1,5 +1,3 @@
-//! Finds and reads the manifest files of a directory.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -12,25 +10,25 @@ use super::SourceError;
 /// In bytes.
 pub(super) const LARGEST_FILE: u64 = 64 << 20;
 const DEEPEST: usize = 16;
-/// Each directory has a watch, of which the kernel allows a user at least 8,192 (inotify(7), `max_user_watches`).
+/// Each takes a watch; the kernel allows a user at least 8,192 (inotify(7), `max_user_watches`).
 const MOST_DIRECTORIES: usize = 1_000;
 const MOST_FILES: usize = 10_000;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ManifestFile {
-    /// Path relative to the manifest directory.
+    /// Relative to the manifest directory.
     pub name: String,
     pub path: PathBuf,
-    /// A symbolic link to a target outside the directory.
+    /// A link out of the directory.
     pub is_outside: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct DirectoryWalk {
     pub files: Vec<ManifestFile>,
-    /// Entries that could not be read or exceed a limit (directories with a final `/`), and the reason. Beyond a limit
-    /// only the first has one.
+    /// Entries that could not be read or exceed a limit (directories with a final `/`). Beyond a limit only the first
+    /// has a reason.
     pub closed: Vec<(String, Option<String>)>,
 }
 
@@ -55,7 +53,7 @@ impl WalkLimit {
 
 pub(super) const OUTSIDE: &str = "is a link to a target outside the manifest directory, and is not followed";
 
-/// Called before each directory and file is read, so that a watch can start first and misses no change.
+/// Called before each read, so that a watch misses no change.
 pub(super) trait WalkObserver {
     fn start(&mut self) -> PathBuf;
     fn directory(&mut self, _path: &Path) {}
@@ -70,8 +68,7 @@ impl WalkObserver for SingleWalk<'_> {
     }
 }
 
-/// All manifest files below a directory, without hidden ones. Follows links within the directory (a mounted ConfigMap
-/// consists of them), and visits each directory once.
+/// Omits hidden files. Follows links within the directory, as in a mounted ConfigMap, and visits each directory once.
 pub(super) fn walk(observer: &mut dyn WalkObserver) -> Result<DirectoryWalk, SourceError> {
     let root = observer.start();
     let failed = |error: io::Error| SourceError::Directory {
@@ -96,9 +93,9 @@ struct Walker<'o> {
     /// Canonical.
     root: PathBuf,
     observer: &'o mut dyn WalkObserver,
-    /// Device and inode of each visited directory.
+    /// Device and inode.
     entered: BTreeSet<(u64, u64)>,
-    /// Directories of link targets, which are watched, too.
+    /// Directories of link targets, watched, too.
     linked: BTreeSet<PathBuf>,
     walk: DirectoryWalk,
     beyond: BTreeMap<WalkLimit, Vec<String>>,
@@ -121,7 +118,7 @@ impl Walker<'_> {
         for entry in fs::read_dir(directory)? {
             paths.push(entry?.path());
         }
-        // The same entries must exceed a bound in each walk.
+        // Each walk must stop at the same entries.
         paths.sort();
         for path in paths {
             self.entry(path, prefix, depth);
@@ -155,7 +152,7 @@ impl Walker<'_> {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     self.walk.closed.push((name, Some(format!("cannot be read: {error}"))));
                 }
-                // A directory removed during the walk counts as absent.
+                // Removed during the walk.
                 _ => {}
             }
         } else if is_manifest(&path) {
@@ -195,7 +192,7 @@ impl Walker<'_> {
     }
 }
 
-/// A missing target in an existing directory may appear later; `None` if its directory is missing.
+/// `None` if the target's directory is missing.
 pub(super) fn target(link: &Path) -> Option<PathBuf> {
     if let Ok(target) = fs::canonicalize(link) {
         return Some(target);
@@ -209,7 +206,6 @@ pub(super) fn is_manifest(path: &Path) -> bool {
     extension.is_some_and(|e| EXTENSIONS.contains(&e))
 }
 
-/// Identifies an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileStamp {
     file: (u64, u64),
@@ -218,8 +214,8 @@ pub(super) struct FileStamp {
     changed: (i64, i64),
 }
 
-/// A file that changed less than this before it was read may change again with the same timestamp: the kernel's clock
-/// for files advances by 10 ms at HZ=100, and some file systems store whole seconds or two.
+/// After a more recent change another one may get the same timestamp: the kernel's file clock has steps of 10 ms at
+/// HZ=100, some file systems store whole seconds or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl FileStamp {
@@ -232,12 +228,11 @@ impl FileStamp {
         }
     }
 
-    /// Follows a symbolic link.
     pub(super) fn at(path: &Path) -> Option<FileStamp> {
         fs::metadata(path).ok().map(|metadata| FileStamp::of(&metadata))
     }
 
-    /// Whether any later change gives another stamp; false if the clock was set back.
+    /// False if the clock was set back.
     fn is_settled(&self, now: SystemTime) -> bool {
         let changed = u64::try_from(self.changed.0).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age >= SETTLED))
@@ -246,7 +241,7 @@ impl FileStamp {
 
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
-    /// Has a stamp if any later change gives another one.
+    /// The stamp is `None` unless settled.
     Bytes(Vec<u8>, Option<FileStamp>),
     Gone,
     Failed(String),

@@ -1,5 +1,3 @@
-//! Parses a manifest file into objects, faults and skipped documents.
-
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,23 +12,20 @@ use super::validate;
 use super::{ObjectKey, lenient};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Listed faults, remarks and skipped documents per file; further ones are counted.
+/// Listed per file; the rest is counted.
 pub(super) const MOST_FAULTS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct FileContents {
     pub objects: Vec<(ObjectId, Object, usize)>,
-    /// Identified but invalid objects.
     pub refused: Vec<ObjectId>,
-    /// Part of the file could not be identified as an object.
     pub has_unidentified: bool,
-    /// Up to [`MOST_FAULTS`], and a line with the number of the others.
+    /// At most [`MOST_FAULTS`]; a last line counts the others.
     pub problems: Vec<DocumentError>,
-    /// Ignored fields of valid objects; bounded likewise.
+    /// Ignored fields of valid objects.
     pub remarks: Vec<DocumentError>,
-    /// One line per document that the proxy does not use; bounded likewise.
     pub skipped: Vec<String>,
-    /// Newest resource version of a list in the file.
+    /// Newest version of a list in the file.
     pub list_version: Option<u64>,
 }
 
@@ -246,7 +241,7 @@ fn error(file: &str, place: &DocumentPosition, object: Option<&str>, field: &str
     }
 }
 
-/// The kind of a list's items; empty for a `List` of any kind.
+/// Empty for a `List` of any kind.
 fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
     let element = kind.strip_suffix("List")?;
     let fits = match element {
@@ -256,7 +251,7 @@ fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
     fits.then_some(element)
 }
 
-/// The object's identity, if its name and namespace are valid.
+/// `None` if name or namespace is invalid.
 fn identity(kind: ObjectKind, value: &Value) -> Option<ObjectId> {
     let metadata = value.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;

@@ -1,4 +1,4 @@
-//! Property tests: no manifest makes the parser panic or yields a string that is dangerous in a rule.
+//! No manifest makes the parser panic or yields a string that is dangerous in a rule.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -97,7 +97,7 @@ fn templates() -> Vec<Value> {
     ]
 }
 
-/// Every string of an object that can reach a rule, a chain name or a comment.
+/// Strings that can reach a rule, a chain name or a comment.
 fn reaching(object: &Object) -> Vec<String> {
     let value = match object {
         Object::Service(service) => serde_json::to_value::<&Service>(service),
@@ -116,7 +116,7 @@ fn gather(value: &Value, strings: &mut Vec<String>) {
         Value::Array(items) => items.iter().for_each(|item| gather(item, strings)),
         Value::Object(fields) => {
             for (key, value) in fields {
-                // The type of a node address is free text that is compared and never written.
+                // A node address's type is compared, never written.
                 if key != "type" || value.as_str().is_some_and(|t| ["LoadBalancer", "InternalIP"].contains(&t)) {
                     strings.push(key.clone());
                     gather(value, strings);
@@ -173,7 +173,6 @@ proptest! {
         prop_assert!(told_on_one_line(&read));
     }
 
-    /// Splitting by document markers finds the same documents as the YAML parser, for valid input.
     #[test]
     fn split_documents_equal_those_of_the_parser(
         values in prop::collection::vec(prop_oneof!["[a-z]{1,5}", Just("|\n  ---\n  x".to_owned()), Just("\"a\n  --- b\"".to_owned())], 1..6),

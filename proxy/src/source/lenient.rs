@@ -1,5 +1,5 @@
-//! Deserializes JSON despite wrong types: removes the endpoint or field concerned. Fails if the value identifies the
-//! object or restricts its callers.
+//! Deserializes JSON despite wrong types, without the endpoint or field concerned. Fails if that identifies the object
+//! or restricts its callers.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -8,14 +8,13 @@ use serde_path_to_error::{Path, Segment};
 use super::problem::one_line;
 use super::validate::Finding;
 
-/// Most values that are removed from one object; each requires another attempt to deserialize.
+/// Most values removed from one object; each costs another deserialization.
 const AT_MOST: usize = 32;
 
 /// Lists whose items are independent.
 const LISTS: [&[&str]; 5] =
     [&["endpoints"], &["ports"], &["spec", "ports"], &["status", "loadBalancer", "ingress"], &["status", "addresses"]];
 
-/// Fields that identify the object or restrict its callers.
 const ESSENTIAL: [&[&str]; 13] = [
     &["apiVersion"],
     &["kind"],
@@ -32,7 +31,7 @@ const ESSENTIAL: [&[&str]; 13] = [
     &["spec", "podCIDRs"],
 ];
 
-/// The path and error of an essential field with a wrong type.
+/// Path and error of an essential field.
 pub(super) type Refused = (String, String);
 
 pub(super) fn typed<T: DeserializeOwned>(mut value: Value) -> Result<(T, Vec<Finding>), Refused> {
@@ -76,7 +75,6 @@ fn take_out(object: &mut Value, path: &Path) -> bool {
             _ => false,
         };
     }
-    // A Service without its spec is not usable.
     let Some((last, parents)) = names.split_last() else { return false };
     if parents.is_empty() && *last != "status"
         || LISTS.contains(&&names[..]) && *last != "ingress" && *last != "addresses"

@@ -1,5 +1,3 @@
-//! A manifest directory as a source, read once or watched.
-
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -15,13 +13,12 @@ use super::problem::DocumentError;
 use super::watch::{DirectoryWatch, WatchEvent};
 use super::{Batch, ObjectSource, SkippedObjects, SourceError};
 
-/// Quiet time before the directory is read: an editor or a copy causes several events.
+/// An editor or a copy causes several events.
 const QUIET: Duration = Duration::from_millis(15);
-/// Longest wait after the first event in a busy directory.
+/// After the first event in a busy directory.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The same while a file is being written: reading half a file would remove live Services.
+/// While a file is written: half a file would remove live Services.
 const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
-/// Retry interval for what could not be read or watched.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -29,12 +26,10 @@ pub struct DirectoryReading {
     pub batch: Batch,
     pub problems: Vec<DocumentError>,
     pub remarks: Vec<DocumentError>,
-    /// One line per document of a kind that the proxy does not use.
     pub skipped: Vec<String>,
 }
 
-/// Reads `*.yaml`, `*.yml` and `*.json`, without hidden files. Fails only if the directory cannot be read; faults in
-/// files are in [`DirectoryReading::problems`].
+/// Reads `*.yaml`, `*.yml` and `*.json`, except hidden files. Faults in files are in [`DirectoryReading::problems`].
 pub fn read_directory(directory: &Path) -> Result<DirectoryReading, SourceError> {
     let mut catalog = Catalog::default();
     rescan(&mut catalog, &mut directory::SingleWalk(directory))?;
@@ -46,8 +41,8 @@ pub fn read_directory(directory: &Path) -> Result<DirectoryReading, SourceError>
     })
 }
 
-/// Faults are logged, once while they last. Invalid objects, unreadable files and a missing directory keep the objects
-/// as they were; a removed file removes its objects.
+/// Logs faults, once while they last. Invalid objects, unreadable files and a missing directory change no object; a
+/// removed file removes its objects.
 #[derive(Debug)]
 pub struct ManifestSource {
     first: Option<Batch>,
@@ -63,7 +58,7 @@ impl ManifestSource {
     pub fn open(directory: &Path) -> Result<Self, SourceError> {
         let (events, received) = mpsc::channel();
         let watch = DirectoryWatch::new(directory, events.clone())?;
-        // Capacity one: while the receiver is busy, further changes accumulate in the directory.
+        // Capacity one: further changes accumulate in the directory.
         let (sender, batches) = batches::channel(1);
         let problems = Arc::new(Mutex::new(Vec::new()));
         let skipped = SkippedObjects::default();
@@ -119,7 +114,7 @@ impl ObjectSource for ManifestSource {
 
 impl Drop for ManifestSource {
     fn drop(&mut self) {
-        // An error means that the thread has ended.
+        // Fails if the thread has ended.
         let _ = self.events.send(WatchEvent::Stop);
     }
 }
@@ -151,7 +146,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for changes and a quiet moment, or for the retry interval; false when the source is gone.
+    /// False when the source is gone.
     fn changed(&mut self, trouble: bool) -> bool {
         let retry = trouble.then(|| Instant::now() + RETRY);
         let mut open = BTreeSet::new();
@@ -230,7 +225,7 @@ fn rescan(catalog: &mut Catalog, observer: &mut dyn WalkObserver) -> Result<(), 
             continue;
         }
         match directory::read(&found.path) {
-            // Removed since the walk: treated as absent.
+            // Removed since the walk.
             ReadOutcome::Gone => continue,
             ReadOutcome::Bytes(bytes, stamp) => {
                 catalog.file(&found.name, Ok(&bytes));
@@ -260,7 +255,6 @@ mod tests {
             catalog.problems().len()
         };
         assert_eq!(faults(&mut catalog), 1);
-        // Simulates an earlier reading without a fault: the next reading finds the fault.
         catalog.file("x.yaml", Ok(b""));
         catalog.read_at("x.yaml", FileStamp::at(&path));
         assert_eq!(faults(&mut catalog), 0);

@@ -1,5 +1,4 @@
-//! Sources of objects: the Kubernetes API or a directory of manifests. Both emit batches of changes in `k8s-openapi`
-//! types.
+//! Sources of objects: the Kubernetes API or manifests. Both emit batches of changes.
 
 mod admit;
 mod catalog;
@@ -31,8 +30,8 @@ pub use pod_cidr::{AwaitPodCidr, primary_family};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 
-/// The batches up to the first that is not [`Batch::partial`] are the complete state: nothing may be programmed before.
-/// No later batch is partial.
+/// Batches up to the first without [`Batch::partial`] are the complete state: nothing may be programmed before. No
+/// later batch is partial.
 pub trait ObjectSource {
     /// `Ok(None)` at the end. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch>, SourceError>> + Send;
@@ -49,29 +48,19 @@ pub enum SourceError {
         path: String,
         cause: String,
     },
-    /// `detectLocalMode: NodeCIDR` requires a pod range, and the Node has none.
     #[error(
         "{what} after {patience:?} of waiting, and by its podCIDR detectLocalMode NodeCIDR (--detect-local-mode) tells pods from \
          others: does the cluster allocate node CIDRs?"
     )]
-    PodCidr {
-        /// The Node and what it lacks.
-        what: String,
-        patience: std::time::Duration,
-    },
-    /// The Node's pod ranges lack its primary family. As in kube-proxy (`checkBadIPConfig` in
-    /// cmd/kube-proxy/app/server.go) the proxy exits: it would masquerade traffic from pods, or drop it under policy
-    /// Local.
+    PodCidr { what: String, patience: std::time::Duration },
+    /// As in kube-proxy (`checkBadIPConfig` in cmd/kube-proxy/app/server.go) the proxy exits: it would masquerade
+    /// traffic from pods, or drop it under policy Local.
     #[error(
         "Node {node} has no podCIDR of {family}, the family of its primary address, and by it detectLocalMode NodeCIDR \
          (--detect-local-mode) tells pods from others: give the Node one, or name its address of the other family by bindAddress \
          (--bind-address)"
     )]
-    PodCidrFamily {
-        node: String,
-        /// The primary family.
-        family: Family,
-    },
+    PodCidrFamily { node: String, family: Family },
     /// The watches have ended, which is a bug.
     #[error("the watches of the Kubernetes API have stopped")]
     Watches,
@@ -84,7 +73,7 @@ pub(crate) fn fuzz_manifest(bytes: &[u8]) {
     }
 }
 
-/// For [`crate::fuzzing`]; returns whether a list removed an object that it contains.
+/// For [`crate::fuzzing`].
 pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
     kubernetes::fuzz(bytes)
 }

@@ -1,5 +1,3 @@
-//! The kinds of object that the proxy reads, and their identity.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,7 +110,7 @@ impl Object {
         }
     }
 
-    /// The resource version, if it is a number.
+    /// If it is a number.
     pub(super) fn version(&self) -> Option<u64> {
         let metadata = match self {
             Self::Node(node) => &node.metadata,

@@ -1,5 +1,5 @@
-//! `detectLocalMode: NodeCIDR`: delays the first state until the Node has a pod range. Without it, traffic from pods
-//! would be masqueraded, or dropped under policy Local.
+//! `detectLocalMode: NodeCIDR` delays the first state until the Node has a pod range: else traffic from pods would be
+//! masqueraded, or dropped under policy Local.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,11 +13,10 @@ use super::{Batch, Change, ObjectSource, SkippedObjects, SourceError};
 use crate::config::{Config, DetectLocal};
 use crate::model::{Family, parse_ip};
 
-/// How long allocators may take (kube-proxy: `NewNodeManager` in pkg/proxy/node.go), counted from the otherwise
-/// complete state.
+/// As kube-proxy's `NewNodeManager` (pkg/proxy/node.go), from the otherwise complete state.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Batches are partial until this node's Node has a pod range. Later changes of the range pass through.
+/// Batches are partial until the Node has a pod range. Later changes of the range pass through.
 #[derive(Debug)]
 pub struct AwaitPodCidr<S> {
     source: S,
@@ -30,7 +29,7 @@ struct PodCidrWait {
     node: String,
     bind_address: Option<IpAddr>,
     seen: PodCidrState,
-    /// Set when the source's state is complete except for the range.
+    /// Set once only the range is missing.
     deadline: Option<Instant>,
 }
 
@@ -110,7 +109,7 @@ impl PodCidrWait {
         }
     }
 
-    /// What is missing, as the beginning of a sentence.
+    /// The beginning of a sentence.
     fn missing(&self) -> String {
         let node = &self.node;
         match self.seen {
@@ -218,7 +217,6 @@ mod tests {
         let (sender, mut source) = source(&node_cidr());
         sender.send(Batch { partial: true, ..node("n1", &["10.1.0.0/24"]) }).unwrap();
         assert!(partial(&mut source).await);
-        // The time counts from the complete state.
         tokio::time::advance(2 * PATIENCE).await;
         sender.send(Batch::default()).unwrap();
         assert!(!partial(&mut source).await);
@@ -234,7 +232,6 @@ mod tests {
             sender.send(batch).unwrap();
             assert!(partial(&mut source).await);
             let begun = Instant::now();
-            // Further batches do not extend the deadline.
             sender.send(Batch::default()).unwrap();
             assert!(partial(&mut source).await);
             let error = source.next().await.unwrap_err().to_string();

@@ -1,17 +1,15 @@
-//! A fault in a manifest: its position, field and message.
-
 use std::fmt;
 
-/// Longest quotation of a value in a message, in characters.
+/// In characters.
 const QUOTED: usize = 64;
-/// Longest parser message, in characters.
+/// In characters, from the parser.
 const MESSAGE: usize = 240;
 
-/// A fault of a file, document or object. `Display` is always one line.
+/// `Display` is always one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
     pub file: String,
-    /// The document's number in the file, from 1, without empty documents; 0 for the whole file.
+    /// Number in the file, from 1, without empty documents; 0 for the whole file.
     pub document: usize,
     /// From 1: of a syntax error, else of the document's beginning.
     pub line: Option<usize>,
@@ -60,7 +58,6 @@ impl fmt::Display for DocumentError {
     }
 }
 
-/// Quotes, escapes and truncates a value.
 pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
@@ -68,7 +65,7 @@ pub(super) fn quote(text: &str) -> String {
     }
 }
 
-/// Escapes control characters and truncates, so that the text is one line.
+/// Escapes control characters and truncates.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len().min(MESSAGE));
     for (count, c) in text.trim().chars().enumerate() {

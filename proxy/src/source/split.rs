@@ -1,11 +1,11 @@
-//! Splits a YAML stream into documents, so that a malformed document does not hide later ones.
+//! Splits a YAML stream, so that a malformed document does not hide later ones.
 //!
 //! A line `---` or `...`, alone or followed by a blank, is always a document marker: YAML forbids it in every scalar
 //! (YAML 1.2.2, 9.1.2, `c-forbidden`).
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawDocument<'a> {
-    /// The line in the file at which `text` begins, from 1.
+    /// Where `text` begins in the file, from 1.
     pub line: usize,
     pub text: &'a str,
 }
@@ -47,7 +47,7 @@ pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
     found
 }
 
-/// The rest of the line after a marker; `None` if the line is not one.
+/// The rest of the line after a marker.
 fn marker<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(mark)?;
     (rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])).then_some(rest)

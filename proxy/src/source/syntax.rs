@@ -1,5 +1,5 @@
-//! Names follow `apimachinery/pkg/util/validation` as published in the API reference ("Object Names and IDs", "Labels
-//! and Selectors"). All checks require ASCII, so that accepted texts are safe in kernel rules.
+//! Rules of `apimachinery/pkg/util/validation` as published in the API reference ("Object Names and IDs", "Labels and
+//! Selectors"). Accepted texts are ASCII, so they are safe in kernel rules.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,7 +17,7 @@ const SUBDOMAIN: usize = 253;
 /// In bytes (`INET6_ADDRSTRLEN` without its NUL).
 const ADDRESS: usize = 45;
 
-/// A DNS label (RFC 1123): the name of a namespace, a port or, since Kubernetes relaxed its rule, a Service.
+/// RFC 1123: a namespace, a port or, since Kubernetes relaxed its rule, a Service.
 pub(super) fn label(text: &str) -> Checked {
     if text.len() <= LABEL && is_label(text) {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn label(text: &str) -> Checked {
     ))
 }
 
-/// A DNS subdomain (RFC 1123): the name of a Node or an EndpointSlice.
+/// RFC 1123: a Node or an EndpointSlice.
 pub(super) fn subdomain(text: &str) -> Checked {
     if text.len() <= SUBDOMAIN && text.split('.').all(is_label) {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) fn subdomain(text: &str) -> Checked {
     ))
 }
 
-/// A label's value, which may be empty.
+/// May be empty.
 pub(super) fn label_value(text: &str) -> Checked {
     if text.is_empty() || is_name_part(text) {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn label_value(text: &str) -> Checked {
     ))
 }
 
-/// A label's key or another qualified name: `[DNS subdomain/]name`.
+/// `[DNS subdomain/]name`, such as a label's key.
 pub(super) fn qualified_name(text: &str) -> Checked {
     let fits = match text.split_once('/') {
         Some((prefix, name)) => subdomain(prefix).is_ok() && is_name_part(name),
@@ -64,7 +64,7 @@ pub(super) fn qualified_name(text: &str) -> Checked {
     Err(format!("{} is not a qualified name ([DNS name/]name)", quote(text)))
 }
 
-/// The name of a container port (RFC 6335, 5.1, lower-case).
+/// RFC 6335, 5.1, lower-case.
 pub(super) fn container_port_name(text: &str) -> Checked {
     let fits =
         text.len() <= 15 && is_label(text) && !text.contains("--") && text.bytes().any(|b| b.is_ascii_lowercase());
@@ -95,8 +95,8 @@ pub(super) fn one_of(text: &str, words: &[&str]) -> Checked {
     Err(format!("{} is not one of {}", quote(text), words.join(", ")))
 }
 
-/// As in Kubernetes' older fields, leading zeros of an IPv4 octet are dropped (`010.0.0.1` is `10.0.0.1`), and an
-/// IPv4-mapped IPv6 address becomes the IPv4 address.
+/// As in Kubernetes' older fields, IPv4 octets lose leading zeros (`010.0.0.1` is `10.0.0.1`), and IPv4-mapped IPv6
+/// addresses become IPv4.
 pub(super) fn address(text: &str) -> Checked<IpAddr> {
     let parsed = (text.len() <= ADDRESS).then(|| text.parse().ok().or_else(|| zero_padded(text))).flatten();
     parsed.map(|ip: IpAddr| ip.to_canonical()).ok_or_else(|| format!("{} is not an IP address", quote(text)))
@@ -117,7 +117,7 @@ pub(super) fn network(text: &str) -> Checked<IpNet> {
     Ok(net.trunc())
 }
 
-/// Rejects addresses that endpoints and external IPs must not have.
+/// Rejects addresses forbidden for endpoints and external IPs.
 pub(super) fn not_special(ip: IpAddr) -> Checked {
     let what = match ip {
         _ if ip.is_unspecified() => "the unspecified address",

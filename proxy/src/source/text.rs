@@ -1,12 +1,10 @@
-//! Parses YAML streams and sequences of JSON values into untyped documents.
-
 use serde_json::Value;
 use serde_saphyr::{Budget, MessageFormatter, UserMessageFormatter};
 
 use super::problem::one_line;
 use super::split;
 
-/// Deepest nesting of a YAML document; the proxy's kinds need less than 12.
+/// The proxy's kinds need less than 12.
 const DEPTH: usize = 64;
 
 /// Enough for a cluster of 10,000 Services with three slices each.
@@ -16,13 +14,13 @@ pub(super) const MOST_DOCUMENTS: usize = 100_000;
 pub(super) struct TextDocument {
     /// From 1, without empty documents.
     pub document: usize,
-    /// The line in the file, from 1: of the syntax error, else of the document's beginning.
+    /// From 1: of a syntax error, else of the document's beginning.
     pub line: usize,
     pub value: Result<Value, String>,
 }
 
-/// Passes documents to `take` one by one, so that only one is in memory. The file name decides between YAML and JSON. A
-/// document after [`MOST_DOCUMENTS`] is an error.
+/// `take` gets one document at a time, to bound memory. The file name decides between YAML and JSON. A document after
+/// [`MOST_DOCUMENTS`] is an error.
 pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(TextDocument)) {
     if file.ends_with(".json") {
         return json(text, take);
@@ -54,8 +52,7 @@ fn yaml(document: usize, raw: split::RawDocument<'_>) -> TextDocument {
     }
 }
 
-/// The file's size bounds raw sizes, so those limits are raised. The limits on aliases, which make a document larger
-/// than its text, stay.
+/// Raises the limits that the file's size implies. Those on aliases, which make a document larger than its text, stay.
 fn budget(length: usize) -> Option<Budget> {
     let bound = length.max(1024).saturating_mul(2);
     serde_saphyr::budget! {

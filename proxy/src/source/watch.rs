@@ -1,7 +1,5 @@
-//! Detects that a manifest directory may have changed.
-//!
-//! A directory is watched before its entries are read. Directories of link targets and the parent of the root are
-//! watched, too: the root may be removed, recreated or a swapped link.
+//! A directory is watched before its entries are read. Directories of link targets and the root's parent are watched,
+//! too: the root may be removed, recreated or a swapped link.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,14 +22,13 @@ pub(super) enum WatchEvent {
 pub(super) struct DirectoryWatch {
     watcher: RecommendedWatcher,
     root: PathBuf,
-    /// The canonical path of the root's parent, with the root's name.
+    /// The root's name in its parent's canonical path.
     root_event: Option<PathBuf>,
     armed: BTreeSet<PathBuf>,
-    /// Watches set by the current or last walk.
     pass: BTreeSet<PathBuf>,
     /// Directories all of whose entries are relevant.
     listed: BTreeSet<PathBuf>,
-    /// Canonical paths of link targets.
+    /// Canonical.
     targets: BTreeSet<PathBuf>,
     failure: Option<SourceError>,
 }
@@ -65,7 +62,7 @@ impl DirectoryWatch {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Whether an event may change the result of a walk. `open` collects files that were written and not closed.
+    /// Whether an event may change a walk. `open` collects files that were written and not closed.
     pub(super) fn concerns(&self, event: &notify::Result<Event>, open: &mut BTreeSet<PathBuf>) -> bool {
         let Ok(event) = event else { return true };
         if event.need_rescan() {
@@ -101,12 +98,12 @@ impl DirectoryWatch {
         if content_only {
             return listed && is_manifest(path);
         }
-        // Any entry that is added, removed or renamed may be a link to other directories.
+        // An added, removed or renamed entry may be a link to other directories.
         listed || self.listed.contains(path) || self.root_event.as_deref() == Some(path)
     }
 
     fn arm(&mut self, path: PathBuf) {
-        // Sets the watch again: another directory may have the name now.
+        // Another directory may have the name now.
         if let Err(error) = self.watcher.watch(&path, RecursiveMode::NonRecursive)
             && path.exists()
         {

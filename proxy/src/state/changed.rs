@@ -6,10 +6,10 @@ use crate::model::{ObjectKey, ServicePortName};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedPorts {
     pub service_ports: BTreeSet<ServicePortName>,
-    /// The Node object changed, which may affect every service port.
+    /// May affect every service port.
     pub node: bool,
     pub service_cidrs: bool,
-    /// The number of earlier parts that left out a service port.
+    /// How many parts left out the service port.
     pub(super) left: BTreeMap<ServicePortName, u32>,
 }
 
@@ -24,8 +24,8 @@ impl ChangedPorts {
         self.service_cidrs |= later.service_cidrs;
     }
 
-    /// Takes service ports with a total weight of at most `most`, but at least one: half for those left out before, the
-    /// oldest first, so that none waits forever; the rest for the lightest Services.
+    /// Takes service ports with a total weight of at most `most`, but at least one: half for those left out before,
+    /// oldest first, the rest for the lightest Services.
     pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> ChangedPorts {
         let mut services: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
         for name in &self.service_ports {

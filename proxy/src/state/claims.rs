@@ -1,9 +1,8 @@
 //! Decides which Service owns a frontend that several Services claim.
 //!
-//! A cluster IP wins over external and load-balancer addresses: whoever can create a Service can write any address into
-//! `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic. Otherwise the older object
-//! wins, then the first by name. The loser keeps its other frontends, and gets the disputed one when it becomes free. A
-//! change costs as much as the Service's own claims.
+//! A cluster IP wins over external and load-balancer addresses, because any author of a Service can claim these
+//! (CVE-2020-8554). Then the older object wins, then the first by name. The loser keeps its other frontends, and gets
+//! the disputed one when it becomes free. A change costs as much as the Service's own claims.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +14,10 @@ use jiff::Timestamp;
 use super::service::{Frontend, ServicePort};
 use crate::model::{ObjectKey, Protocol, ServicePortName};
 
-/// A resource that only one Service can own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     Frontend(Protocol, Frontend),
-    /// A `healthCheckNodePort`, shared by all ports of a Service.
+    /// Shared by all ports of a Service.
     HealthCheck(u16),
 }
 
@@ -33,22 +31,21 @@ impl fmt::Display for Claim {
     }
 }
 
-/// The strength of a claim, strongest first.
+/// Strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimRank {
-    /// To the Service's cluster IP.
     ClusterIp,
     Other,
 }
 
-/// An object without a creation time, as in a manifest, counts as younger than all others.
+/// An object without a creation time, such as a manifest, counts as youngest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreationTime {
     Since(Timestamp),
     Unknown,
 }
 
-/// Orders claimants by strength: the first wins.
+/// The first in order wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Claimant {
     rank: ClaimRank,
@@ -120,7 +117,7 @@ impl Claims {
         moved.collect()
     }
 
-    /// Whether no other Service has these claims, and none is claimed twice.
+    /// No other Service has these claims, and none is claimed twice.
     fn are_unclaimed(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
         let alike = claims.iter().zip(claims.iter().skip(1)).any(|((one, _), (other, _))| one == other);
         !alike && claims.iter().all(|(claim, _)| !self.claimants.contains_key(claim))
@@ -188,7 +185,7 @@ impl Claims {
         self.claimants.get(&claim)?.first()
     }
 
-    /// The service port, reduced to the frontends that it owns.
+    /// Only the frontends that it owns.
     pub(super) fn granted<'a>(&self, port: &'a ServicePort) -> Cow<'a, ServicePort> {
         if self.lost.is_empty() {
             return Cow::Borrowed(port);
@@ -237,7 +234,7 @@ impl KnownService {
     }
 }
 
-/// The claimant name for resources that the ports of a Service share.
+/// The claimant of resources that a Service's ports share.
 fn whole_service(service: &ObjectKey) -> ServicePortName {
     ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp }
 }

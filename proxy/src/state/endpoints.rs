@@ -1,4 +1,4 @@
-//! EndpointSlices in one address family: compact, and merged over a Service's slices.
+//! EndpointSlices of one family, merged over a Service's slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,9 +10,8 @@ use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME,
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub address: SocketAddr,
-    /// Runs on this node.
     pub local: bool,
-    /// Has no node name: may run on this node.
+    /// Without a node name: may run on this node.
     pub unplaced: bool,
     /// May receive new connections.
     pub ready: bool,
@@ -26,7 +25,7 @@ pub struct Endpoint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
     pub service: String,
-    // A large cluster has tens of thousands of endpoints: boxed slices have no spare capacity, and hints are rare.
+    // Boxed: a large cluster has tens of thousands of endpoints. Hints are rare.
     // Sorted.
     ports: Box<[(String, Protocol, u16)]>,
     endpoints: Box<[SliceEndpoint]>,
@@ -50,10 +49,9 @@ struct EndpointHints {
 }
 
 impl SliceEndpoint {
-    /// Of several endpoints with one address the greatest precedence counts. As in kube-proxy, one that does not
-    /// terminate wins: a new pod may get the address while the old Pod object still exists
-    /// (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in 1.36). The other fields make
-    /// the choice independent of the order of slices.
+    /// The greatest wins among endpoints with one address: as in kube-proxy one that does not terminate, because a new
+    /// pod may get an old one's address (kubernetes/kubernetes#135266, `addEndpoints` of
+    /// pkg/proxy/endpointslicecache.go in 1.36). The other fields make the order of slices irrelevant.
     fn precedence(&self) -> [bool; 4] {
         [!self.terminating, self.ready, self.serving, self.local]
     }
@@ -92,7 +90,7 @@ impl Slice {
         let endpoints = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             // The API leaves the meaning of further addresses undefined.
             let address = parse_ip(endpoint.addresses.first()?).filter(|ip| Family::of(ip) == family)?;
-            // A missing condition means ready, serving and not terminating (documentation of EndpointConditions).
+            // Defaults: ready, serving and not terminating (documentation of EndpointConditions).
             let conditions = endpoint.conditions.as_ref();
             let condition = |of: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(of);
             let hints = endpoint.hints.clone().map(|hints| {
@@ -121,7 +119,7 @@ impl Slice {
     }
 }
 
-/// Merged over the slices of the Service, sorted by address, one per address.
+/// Sorted, one per address.
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {
     let mut merged: BTreeMap<SocketAddr, &SliceEndpoint> = BTreeMap::new();
     for slice in slices {
@@ -176,7 +174,6 @@ mod tests {
         }
     }
 
-    /// kubernetes/kubernetes#135266.
     #[test]
     fn an_endpoint_that_does_not_terminate_wins_over_one_with_the_same_address() {
         let copy = |node: &str, conditions: Value, zone: &str| {
@@ -188,7 +185,6 @@ mod tests {
         let draining = || json!({"ready": false, "serving": true, "terminating": true});
         let unready = || json!({"ready": false, "serving": false, "terminating": false});
         let published = || json!({"ready": true, "serving": true, "terminating": true});
-        // Loser, winner.
         let table = [
             (copy("me", gone(), "a"), copy("there", ready(), "b")),
             (copy("me", draining(), "a"), copy("there", ready(), "b")),

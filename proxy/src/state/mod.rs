@@ -1,5 +1,4 @@
-//! Service ports and endpoints of one address family. Decides only which Service owns a frontend that several Services
-//! claim ([`claims`]); the plan decides everything else.
+//! Service ports and endpoints of one family. Decides only which Service owns a disputed frontend ([`claims`]).
 
 mod changed;
 pub mod claims;
@@ -24,16 +23,15 @@ use endpoints::{Endpoint, Slice};
 use service::{ServicePort, service_ports};
 use triggers::Triggers;
 
-/// This node's Node object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeInfo {
     /// `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
-    /// `spec.podCIDRs` of both families.
+    /// Of both families.
     pub pod_cidrs: Vec<IpNet>,
-    /// `status.addresses` of type InternalIP, of both families.
+    /// InternalIPs of both families.
     pub internal_ips: Vec<IpAddr>,
-    /// All of `status.addresses` that are IP addresses.
+    /// All IP addresses of `status.addresses`.
     pub addresses: Vec<IpAddr>,
     /// Per family the first InternalIP, else the first ExternalIP (kube-proxy's `GetNodeHostIPs` in pkg/util/node).
     pub primary: Vec<IpAddr>,
@@ -60,7 +58,6 @@ impl NodeInfo {
     }
 }
 
-/// Endpoints of a usual slice.
 const COMMON_ENDPOINTS: usize = 20;
 /// Largest weight of one sync ([`State::take_part`]): about 2,000 service ports, or 20,000 endpoints.
 const AT_ONCE: usize = 20_000;
@@ -72,12 +69,12 @@ pub struct State {
     external_ips: bool,
     services: BTreeMap<ObjectKey, KnownService>,
     claims: Claims,
-    /// Sorted by name: most Services have one slice, for which a map would be large. A hash map, because an ordered one
-    /// slows the first list of a large cluster.
+    /// Sorted by name: most Services have one slice. A hash map, because an ordered one slows the first list of a large
+    /// cluster.
     slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
-    /// In this family, if the source has them: the Kubernetes source watches only this node.
+    /// Of this family; the Kubernetes source watches only this node.
     other_nodes: BTreeMap<String, Vec<IpAddr>>,
     other_machines_changed: bool,
     service_cidrs: BTreeMap<String, Vec<IpNet>>,
@@ -110,7 +107,7 @@ impl State {
         }
     }
 
-    /// Whether `spec.externalIPs` of Services are used (gate `AllowServiceExternalIPs`).
+    /// Gate `AllowServiceExternalIPs`.
     pub fn with_external_ips(self, external_ips: bool) -> State {
         State { external_ips, ..self }
     }
@@ -119,12 +116,12 @@ impl State {
         self.family
     }
 
-    /// Whether so many objects were removed that [`compact`](State::compact) is worthwhile.
+    /// Whether [`compact`](State::compact) is worthwhile.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.removed_objects.take_due(self.services.len() + self.slice_owner.len())
     }
 
-    /// Moves the state to new memory and frees unused capacity.
+    /// Moves the state to new memory, without unused capacity.
     pub fn compact(&mut self) {
         self.slices.shrink_to_fit();
         self.slice_owner.shrink_to_fit();
@@ -139,7 +136,7 @@ impl State {
         &self.node
     }
 
-    /// Costs the size of the Service and of those that win or lose a frontend.
+    /// Costs the size of the Service and of winners or losers of a frontend.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
@@ -164,7 +161,7 @@ impl State {
             Change::Node(name, node) if *name == self.node_name => {
                 let mut info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
                 if info.pod_cidrs.is_empty() {
-                    // Deleting the Node object, or creating it again, does not change the pods that run here.
+                    // The pods that run here do not depend on the Node object.
                     info.pod_cidrs = std::mem::take(&mut self.node.pod_cidrs);
                 }
                 self.node_changed |= info != self.node;
@@ -186,7 +183,7 @@ impl State {
         }
     }
 
-    /// Addresses of other Nodes and of the API servers, the endpoints of the Service `default/kubernetes`.
+    /// Other Nodes, and the API servers: endpoints of the Service `default/kubernetes`.
     pub fn other_machines(&self) -> impl Iterator<Item = IpAddr> {
         let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
         let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
@@ -197,7 +194,7 @@ impl State {
         std::mem::take(&mut self.other_machines_changed)
     }
 
-    /// A terminating ServiceCIDR counts until it is deleted: Services may still have its addresses.
+    /// A terminating ServiceCIDR counts: Services may still have its addresses.
     fn replace_service_cidr(&mut self, name: &str, object: Option<&ServiceCIDR>) {
         let texts = object.and_then(|object| object.spec.as_ref()?.cidrs.as_ref()).into_iter().flatten();
         let ranges = texts.filter_map(|text| text.parse().ok()).filter(|range| Family::of_net(range) == self.family);
@@ -213,7 +210,7 @@ impl State {
         self.service_cidrs.values().flatten().copied()
     }
 
-    /// A Service created again with the same content is younger, which matters only for disputed claims.
+    /// A re-created Service is younger, which matters only for disputed claims.
     fn replace_service(&mut self, key: &ObjectKey, mut now: KnownService) {
         now.ports.shrink_to_fit();
         let before = self.services.remove(key);
@@ -275,7 +272,7 @@ impl State {
         changed
     }
 
-    /// Marks a Service's ports as changed; returns whether the Service exists.
+    /// Returns whether the Service exists.
     fn mark_service(&mut self, service: &ObjectKey) -> bool {
         let Some(known) = self.services.get(service) else { return false };
         for port in &known.ports {
@@ -286,12 +283,12 @@ impl State {
         true
     }
 
-    /// Starts to collect trigger times after `since` for [`State::take_triggers`].
+    /// Collects later trigger times for [`State::take_triggers`].
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.triggers.count_since(since);
     }
 
-    /// When the pods or Services changed that caused the changed slices.
+    /// When the causes of the changed slices happened.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
         self.triggers.take()
     }
@@ -318,15 +315,14 @@ impl State {
         self.claims.take_disputes()
     }
 
-    /// Cost of programming a service port: its endpoints plus a constant.
+    /// Its endpoints plus a constant.
     fn weight(&self, name: &ServicePortName) -> usize {
         const ALONE: usize = 10;
         let slices = self.slices.get(&name.service).into_iter().flatten();
         slices.map(|(_, slice)| slice.addresses().len()).sum::<usize>() + ALONE
     }
 
-    /// The changes for one sync. If there are very many, those of light Services first, so that a Service with many
-    /// ports or endpoints does not delay the others.
+    /// The changes for one sync; if there are many, those of light Services first.
     pub fn take_part(&self, changed: &mut ChangedPorts) -> ChangedPorts {
         changed.take_part(AT_ONCE, |name| self.weight(name))
     }
@@ -338,7 +334,7 @@ impl State {
     }
 }
 
-/// Whether the Service's endpoints are the API servers (`kubernetesServiceName` in pkg/controlplane).
+/// `kubernetesServiceName` in pkg/controlplane.
 fn is_api_server(service: &ObjectKey) -> bool {
     service.name == "kubernetes" && service.namespace == "default"
 }

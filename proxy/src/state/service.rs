@@ -1,5 +1,3 @@
-//! A Service in one address family: one parsed [`ServicePort`] per port.
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +11,6 @@ use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, ObjectKey, Protocol
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// `internalTrafficPolicy`, `externalTrafficPolicy`: the eligible endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficPolicy {
     Cluster,
@@ -25,21 +22,20 @@ pub struct ServicePort {
     pub name: ServicePortName,
     /// `None` only if another Service owns it ([`super::claims`]).
     pub cluster_ip: Option<IpAddr>,
-    /// The port on cluster, external and load-balancer IPs.
+    /// Of cluster, external and load-balancer IPs.
     pub port: u16,
     pub node_port: Option<u16>,
     pub external_ips: Vec<IpAddr>,
     /// Those with `ipMode: VIP` (KEP-1860: packets to a `Proxy` address never reach a node).
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges` of this family; empty means all sources.
+    /// Empty means all sources.
     pub source_ranges: Vec<IpNet>,
     /// For the cluster IP.
     pub internal_policy: TrafficPolicy,
     /// For all other frontends.
     pub external_policy: TrafficPolicy,
-    /// The timeout of session affinity by client address.
     pub affinity: Option<Duration>,
-    /// `spec.healthCheckNodePort`, for load balancers under policy Local.
+    /// Only under policy Local.
     pub health_check_node_port: Option<u16>,
 }
 
@@ -50,7 +46,7 @@ impl ServicePort {
         addresses.chain(self.node_port.map(Frontend::NodePort))
     }
 
-    /// External and load-balancer IPs, sorted, without duplicates.
+    /// Sorted, without duplicates.
     pub fn external_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let all: BTreeSet<IpAddr> = self.external_ips.iter().chain(&self.load_balancer_ips).copied().collect();
         all.into_iter()
@@ -60,8 +56,7 @@ impl ServicePort {
         self.node_port.is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
 
-    /// With `externalTrafficPolicy: Local` all endpoints of the cluster are backends for pods and the node itself,
-    /// whose traffic is short-circuited.
+    /// With `externalTrafficPolicy: Local` pods and the node itself still reach all endpoints (short circuit).
     pub fn uses_cluster_endpoints(&self) -> bool {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Cluster) || self.externally_accessible()
     }
@@ -73,8 +68,8 @@ impl ServicePort {
     }
 }
 
-/// Sorted by name. Empty for headless and ExternalName Services, for those of another proxy, and for those without a
-/// cluster IP of the family.
+/// Sorted by name. Empty for headless and ExternalName Services, another proxy's, and those without a cluster IP of the
+/// family.
 pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let labels = service.metadata.labels.as_ref();
@@ -147,7 +142,7 @@ fn policy(value: Option<&str>) -> TrafficPolicy {
     if value == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
-/// Applies only if the Service is externally reachable by its type or external IPs.
+/// Only if the Service's type or external IPs make it externally reachable.
 fn external_policy(spec: &ServiceSpec) -> TrafficPolicy {
     let external_ips = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
     match spec.type_.as_deref() {

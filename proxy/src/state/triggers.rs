@@ -1,4 +1,4 @@
-//! When the cause of an endpoint change happened: the start of network programming latency.
+//! The start of network programming latency.
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -11,7 +11,7 @@ const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Bounds the times collected while syncs fail.
 const MOST: usize = 10_000;
 
-/// Trigger times of changes that are not in the kernel yet.
+/// Of changes that are not in the kernel yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Triggers {
     since: Option<Timestamp>,

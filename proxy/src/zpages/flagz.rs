@@ -1,5 +1,3 @@
-//! `/flagz`: every command-line flag with its value.
-
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
-//! Selects the format of a page by the `Accept` header, by the rules of k8s.io/apiserver
-//! `pkg/endpoints/handlers/negotiation`.
+//! By the rules of k8s.io/apiserver `pkg/endpoints/handlers/negotiation`.
 
 use super::GROUP;
 

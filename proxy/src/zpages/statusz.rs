@@ -1,5 +1,3 @@
-//! `/statusz`: start time, version and paths of this program.
-
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -8,7 +6,7 @@ use serde_json::{Value, json};
 use super::{ZPage, answer};
 use crate::http::HttpReply;
 
-/// The Kubernetes version whose kube-proxy this program replaces.
+/// The version whose kube-proxy this program replaces.
 const KUBERNETES: &str = "1.37";
 
 #[derive(Debug, Clone)]
@@ -18,7 +16,7 @@ pub struct Statusz {
 }
 
 impl Statusz {
-    /// Lists the first segment of each path.
+    /// The first segment of each path.
     pub fn new<'p>(started: SystemTime, paths: impl IntoIterator<Item = &'p str>) -> Statusz {
         let first = |path: &'p str| path.split('/').nth(1).filter(|part| !part.is_empty());
         let mut paths: Vec<String> = paths.into_iter().filter_map(first).map(|part| format!("/{part}")).collect();

@@ -1,5 +1,3 @@
-//! The desired kernel state of one family, in the formats of the command-line tools.
-
 use std::net::{IpAddr, SocketAddr};
 
 use crate::config::{Config, Mode, NodeAddresses};
@@ -58,7 +56,7 @@ impl DocumentKind {
 }
 
 impl Documents {
-    /// A single document of iptables rules has no heading.
+    /// A single iptables document has no heading.
     pub(super) fn text(&self) -> String {
         let mut text = self.comments.clone();
         for (part, body) in &self.parts {
@@ -71,7 +69,7 @@ impl Documents {
         text
     }
 
-    /// The comments are in the file with the rules.
+    /// The rules' file contains the comments.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
             DocumentKind::Rules | DocumentKind::Tables => (part.extension(), self.comments.clone() + body),
@@ -80,8 +78,8 @@ impl Documents {
     }
 }
 
-/// IPVS mode: addresses of `kube-ipvs0`, sets as `ipset save`, virtual servers as `ipvsadm -Sn`, rules as one
-/// `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
+/// Addresses of `kube-ipvs0`, sets as `ipset save`, virtual servers as `ipvsadm -Sn`, rules as one `iptables-restore`
+/// input. Node ports are on the Node object's addresses and on `local`.
 pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
     let around = IpvsContext::new(node, &addresses, &config.ipvs.scheduler);
@@ -105,8 +103,8 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
     }
 }
 
-/// Userspace mode: one `iptables-restore` input with the listening ports chosen when all are free; comments list their
-/// backends. `bare`: some interfaces have no address.
+/// One `iptables-restore` input with the listening ports chosen when all are free; comments list their backends.
+/// `bare`: some interfaces have no address.
 pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &[IpAddr], bare: bool) -> Documents {
     // The mode also decides whether the loopback range is guarded.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
@@ -125,7 +123,7 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
     Documents { comments: health_lines(&plans) + &relays, parts: vec![(DocumentKind::Rules, rules)] }
 }
 
-/// nftables mode, as `nft -f` input. `nodePortAddresses` select among the addresses of the Node object and `local`.
+/// `nft -f` input. `nodePortAddresses` select among the addresses of the Node object and `local`.
 pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
     let (node, _, plans) = planned(&config, family, batch, local);
@@ -136,7 +134,7 @@ pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[
     }
 }
 
-/// A comment per node port that a relay serves on a loopback address.
+/// A comment per node port on a loopback address.
 fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let line = |plan: &ServicePortPlan| {
         let (port, backends) = relayed(plan)?;
@@ -146,7 +144,7 @@ fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     plans.iter().filter_map(line).collect()
 }
 
-/// A comment per listening port: backends, endpoints that may keep UDP associations, affinity timeout in seconds.
+/// Comments: backends, endpoints that may keep UDP associations, affinity timeout in seconds.
 fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
     let line = |(listener, port): (&Listener, u16)| {
         let plan = plans.iter().find(|plan| plan.name == listener.name)?;
@@ -166,7 +164,7 @@ fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backend
     format!("# relay {protocol} {listening} {}{to}{serving}{affinity}\n", plan.name)
 }
 
-/// The plans of a family on a node with the addresses of its Node object and `local`, independent of this host.
+/// For a node with the addresses of its Node object and `local`, independent of this host.
 fn planned(
     config: &Config,
     family: Family,
@@ -187,8 +185,7 @@ fn planned(
     (node, addresses, proxy.plans())
 }
 
-/// iptables mode: one `iptables-restore` input. `nodePortAddresses` select among the addresses of the Node object and
-/// `local`.
+/// One `iptables-restore` input. `nodePortAddresses` select as in `nftables`.
 pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
     let health = health_lines(&plans);

@@ -45,7 +45,7 @@ pub struct Render {
 }
 
 impl Render {
-    /// Faults in manifests go to standard error, one per line, and make the exit status 1.
+    /// Faults in manifests go to standard error and make the exit status 1.
     pub fn run(&self) -> anyhow::Result<()> {
         let rendered = self.render()?;
         let text = match &self.output {
@@ -112,7 +112,7 @@ impl Render {
     }
 }
 
-/// Whether node ports are on listed addresses only, not on every local address.
+/// Else node ports are on every local address.
 fn by_local_addresses(config: &Config, family: Family) -> bool {
     config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
 }
@@ -145,7 +145,7 @@ impl Rendered {
     }
 }
 
-/// The output of `svcproxy render` with these flags, for other programs.
+/// The output of `svcproxy render`, for other programs.
 pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
     #[derive(clap::Parser)]
     struct RenderCommandLine {

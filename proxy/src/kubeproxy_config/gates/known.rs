@@ -1,6 +1,5 @@
-//! Gates that kube-proxy accepts and ignores: every Kubernetes program accepts all gates of its libraries (kube-proxy
-//! 1.36: pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager). Includes the gates new in
-//! 1.37.
+//! Gates that kube-proxy accepts and ignores, those of its libraries and those new in 1.37 (kube-proxy 1.36:
+//! pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager).
 
 #[rustfmt::skip]
 pub(super) const OPEN: &[&str] = &[

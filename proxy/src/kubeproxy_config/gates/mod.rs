@@ -1,4 +1,4 @@
-//! Feature gates: those that kube-proxy evaluates, and all others, of which only the name is checked.
+//! kube-proxy evaluates some feature gates. Only the names of others are checked.
 
 mod known;
 
@@ -9,12 +9,12 @@ use super::fields::FieldSupport;
 use crate::config::{FeatureGates, Mode};
 use FieldSupport::{Honoured, NoEffect};
 
-/// A gate's maturity in Kubernetes 1.37.
+/// In Kubernetes 1.37.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateStage {
     Alpha,
     Beta,
-    /// The gate may still be set.
+    /// May still be set.
     Stable,
     /// Stable, and the gate is fixed.
     Locked,
@@ -76,7 +76,7 @@ pub const GATES: &[Gate] = &[
     gate("WinOverlay", Locked, true, WINDOWS, "Windows: overlay networks"),
 ];
 
-/// Rejects a gate that is unknown, locked to another value, or forbids the mode.
+/// Rejects an unknown gate, one locked to another value, and one that forbids the mode.
 pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<FeatureGates, FieldProblem> {
     for (name, on) in given {
         let problem = match locked(name) {
@@ -96,7 +96,7 @@ pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<Feat
         service_external_ips: is_on(given, "AllowServiceExternalIPs"),
         flagz: is_on(given, "ComponentFlagz"),
         statusz: is_on(given, "ComponentStatusz"),
-        // Naming a loopback range is enough; kube-proxy also requires the gate while it is alpha.
+        // A named loopback range is enough; kube-proxy also requires the gate while it is alpha.
         nftables_localhost_node_ports: given_value(given, "KubeProxyNFTablesLocalhostNodePorts").unwrap_or(true),
     })
 }
@@ -123,7 +123,7 @@ fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
     given_value(given, name).unwrap_or_else(default)
 }
 
-/// The value given for the gate or for its stage.
+/// Of the gate or its stage.
 fn given_value(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
     let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {

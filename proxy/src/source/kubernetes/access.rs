@@ -1,7 +1,4 @@
-//! The API server's address and the proxy's credentials.
-//!
-//! These functions may block, on a hanging mount or a slow plugin, so `connector` runs them on their own thread with a
-//! timeout.
+//! These functions may block on a mount or a plugin, so `connector` runs them on their own thread with a timeout.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,11 +12,11 @@ use super::exec;
 use crate::small_file;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// A token file is read again after this time (client-go: `NewCachedFileTokenSource`, one minute).
+/// client-go's `NewCachedFileTokenSource`.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
-/// Files are read again after every failure, so that a corrected kubeconfig needs no restart; a token file every
-/// minute, too. A credential plugin runs again shortly before its credentials expire.
+/// Files are read again after every failure, so a corrected kubeconfig needs no restart. A plugin runs again shortly
+/// before its credentials expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
@@ -38,7 +35,7 @@ pub enum AccessError {
     Token { path: PathBuf, cause: String },
     #[error("the credential plugin {plugin}: {cause}")]
     Plugin {
-        /// The command without arguments, which may contain secrets.
+        /// Without arguments, which may contain secrets.
         plugin: String,
         cause: String,
     },
@@ -48,15 +45,14 @@ pub enum AccessError {
     Late { step: String, after: Duration },
 }
 
-/// No request waits for a file or a plugin.
 pub(super) struct ResolvedAccess {
     pub config: Config,
     pub renew: Option<Instant>,
 }
 
 impl Access {
-    /// kube-proxy's order: the kubeconfig, with `master` as its server if given; `master` alone; the pod's service
-    /// account. A user name and password in `master` become basic authentication.
+    /// kube-proxy's order: the kubeconfig, with `master` as its server if given; `master`; the pod's service account.
+    /// User and password in `master` become basic authentication.
     pub fn new(kubeconfig: Option<PathBuf>, master: Option<String>) -> Access {
         Access { kubeconfig, master }
     }
@@ -69,11 +65,11 @@ impl Access {
         }
     }
 
-    /// Blocks as long as files and plugin do; calls `step` with each step that begins.
+    /// Calls `step` as each step begins.
     pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<ResolvedAccess, AccessError> {
         let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);
-        // The reflector's loop retries and logs.
+        // The reflector retries and logs.
         config.default_retry = false;
         if let Some(master) = &self.master {
             config.cluster_url = address(master)?;
@@ -92,7 +88,7 @@ impl Access {
                 let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(reported(&error)))?;
                 let options = KubeConfigOptions::default();
                 let loaded = Config::from_custom_kubeconfig(kubeconfig, &options);
-                // The future only reads files, so it is ready at once.
+                // It only reads files, so it is ready at once.
                 let loaded = loaded.now_or_never().ok_or_else(|| wrong("it cannot be read at once".to_owned()))?;
                 loaded.map_err(|error| wrong(reported(&error)))
             }
@@ -105,7 +101,7 @@ impl Access {
     }
 }
 
-/// Loads token files and plugins. Returns when to load them again.
+/// Returns when to load token files and plugins again.
 fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Instant>, AccessError> {
     if let Some(provider) = user.auth_provider.take() {
         let cause = "was taken out of Kubernetes' clients in 1.26; use exec instead".to_owned();
@@ -136,7 +132,7 @@ fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Inst
     }
 }
 
-/// Parses an address; without a scheme it is plain HTTP, as in client-go.
+/// Without a scheme it is plain HTTP, as in client-go.
 fn address(master: &str) -> Result<Uri, AccessError> {
     let wrong = || AccessError::Master { address: without_password(master) };
     let full = if master.contains("://") { master.to_owned() } else { format!("http://{master}") };
@@ -146,7 +142,7 @@ fn address(master: &str) -> Result<Uri, AccessError> {
     if usable { Ok(address) } else { Err(wrong()) }
 }
 
-/// Moves user name and password out of the address, which is logged. As in Go, they become basic authentication.
+/// The address is logged. As in Go, its user name and password become basic authentication.
 fn basic_authentication(config: &mut Config) -> Result<(), AccessError> {
     let Some(authority) = config.cluster_url.authority().cloned() else { return Ok(()) };
     let Some((user, host)) = authority.as_str().rsplit_once('@') else { return Ok(()) };

@@ -1,5 +1,3 @@
-//! An answer of the API server is discarded unless it is small enough and valid.
-
 use std::error::Error;
 use std::time::Duration;
 
@@ -15,17 +13,16 @@ use tokio::time::timeout;
 
 use super::reflect::Failure;
 
-/// Largest page of a list, in bytes. A Service or Node takes 2 to 20 KB, a slice of 100 endpoints about 35 KB, the
-/// largest object 3 MB.
+/// In bytes. A Service or Node takes 2 to 20 KB, a slice of 100 endpoints about 35 KB, the largest object 3 MB.
 pub(super) const LARGEST_PAGE: usize = 64 << 20;
 /// In bytes.
 pub(super) const LARGEST_EVENT: usize = 16 << 20;
-/// Largest part of an error's text that is read, in bytes.
+/// In bytes.
 const LARGEST_ERROR: usize = 64 << 10;
-/// Longest wait that a server can request. An overloaded server requests seconds.
+/// An overloaded server requests seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Sends a request. Any status but 200 is a failure.
+/// Any status but 200 is a failure.
 pub(super) async fn ask(
     client: &Client,
     request: Request<Vec<u8>>,
@@ -63,7 +60,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     causes.last().unwrap_or(error).to_string()
 }
 
-/// The failure. The HTTP status overrides the body's code.
+/// The HTTP status overrides the body's code.
 fn status(code: StatusCode, text: &[u8]) -> Status {
     let status: Option<Status> = serde_json::from_slice(text).ok();
     let said = || String::from_utf8_lossy(text).trim().to_owned();
@@ -88,8 +85,7 @@ impl WatchLines {
         WatchLines { body: response.into_body(), buffer: Vec::new(), searched: 0 }
     }
 
-    /// The next non-empty line; `None` at the end. Discards an incomplete last line: the next watch repeats the event.
-    /// Cancel-safe.
+    /// The next non-empty line. Discards an incomplete last line: the next watch repeats the event. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
             if let Some(line) = self.buffered() {

@@ -1,5 +1,4 @@
-//! The client that all watches share. Files and plugin are read on their own thread: while that hangs, everything else
-//! goes on.
+//! All watches share one client. Its own thread reads files and plugin, so a hang delays nothing else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +15,6 @@ use super::super::problem::one_line;
 use super::access::{Access, AccessError};
 use crate::metrics::Requests;
 
-/// How long a request waits for credentials.
 const PATIENCE: Duration = Duration::from_secs(10);
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
 
@@ -65,8 +63,8 @@ impl Connector {
         self.access.describe()
     }
 
-    /// Creates a client if there is none or its credentials expire soon. If renewal fails, the old client stays in use:
-    /// a token may be valid for longer than its file is readable (kubernetes#68164).
+    /// Creates a client if there is none or its credentials expire soon. If that fails, the old client stays in use: a
+    /// token may be valid longer than its file is readable (kubernetes#68164).
     pub(super) async fn connect(&self) -> Result<ApiConnection, AccessError> {
         let making = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +104,7 @@ impl Connector {
         }
     }
 
-    /// After a failed request the next client reads files and plugin again.
+    /// The next client reads files and plugin again.
     pub(super) fn give_up(&self, failed: &ApiConnection) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.generation == failed.generation {

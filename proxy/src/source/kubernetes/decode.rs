@@ -1,5 +1,3 @@
-//! Decodes and validates API objects by the rules that hold for manifests.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use crate::model::LABEL_SERVICE_NAME;
 
 #[derive(Debug)]
 pub(super) struct DecodedObject {
-    /// If the object is rejected, the name may be invalid.
+    /// May be invalid in a rejected object.
     pub key: ObjectKey,
     /// Resource version; empty if absent.
     pub version: String,
@@ -32,7 +30,7 @@ pub(super) struct DecodedObject {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ObjectComplaint {
     pub line: String,
-    /// Without list indices: the reason, which stays while values change.
+    /// Without list indices, so that it stays while values change.
     pub fields: String,
 }
 
@@ -74,7 +72,7 @@ struct Metadata {
 }
 
 impl Envelope {
-    /// Reads the metadata even if the rest is invalid.
+    /// Reads the metadata of invalid objects, too.
     pub(super) fn of(raw: &RawValue) -> Envelope {
         serde_json::from_str(raw.get()).unwrap_or_default()
     }
@@ -140,7 +138,6 @@ fn typed<T: DeserializeOwned + Prune>(
     let mut remarks = findings.take_remarks();
     let findings = findings.into_vec();
     if !findings.is_empty() {
-        // A removed value may have caused the later fault.
         return refused(&taken.into_iter().chain(findings).collect::<Vec<_>>());
     }
     remarks.extend(taken.into_iter().map(Finding::ignored));
@@ -157,7 +154,7 @@ fn typed<T: DeserializeOwned + Prune>(
     DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }
 }
 
-/// An object with a wrong type is read as plain JSON first, so that only the wrong field is lost.
+/// Wrong types lose only their field.
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
     if let Ok(object) = serde_json::from_str(raw.get()) {
         return Ok((object, Vec::new()));

@@ -15,19 +15,19 @@ use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::ObjectKey;
 
 const CONTROLLER: &str = "svcproxy";
-/// The namespace of Events about cluster-scoped objects, required by the API server.
+/// For cluster-scoped objects; the API server requires one.
 const NO_NAMESPACE: &str = "default";
-/// Burst size and refill interval: all nodes of a cluster may record the same Event.
+/// All nodes of a cluster may record the same Event.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest note (API reference: at most 1 kB), and longest `reportingInstance`.
 const NOTE: usize = 1000;
 const INSTANCE: usize = 128;
-/// Longest part of the object's name in the Event's name, which may have 253 characters.
+/// The Event's name may have 253 characters.
 const NAME: usize = 200;
 
-/// The task ends with the last clone of the recorder; must be called on a tokio runtime.
+/// The task ends with the last clone of the recorder. Needs a tokio runtime.
 pub fn record_events(connector: Connector, node_name: &str) -> Recorder {
     let (recorder, events) = Recorder::new();
     tokio::spawn(send_all(events, connector, node_name.to_owned()));
@@ -45,7 +45,6 @@ async fn send_all(mut events: mpsc::Receiver<Event>, connector: Connector, node:
             Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection.client, &event, &node)).await {
                 Ok(Ok(_)) => continue,
                 outcome => {
-                    // A new client reads credentials again.
                     connector.give_up(&connection);
                     outcome
                         .map_or_else(|_| late(), |sent| sent.err().map(|error| error.to_string()).unwrap_or_default())
@@ -110,7 +109,7 @@ fn regarding(about: &EventSubject, node: &str) -> ObjectReference {
         EventSubject::Service(key) => object("Service", "v1", key),
         EventSubject::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
         EventSubject::ServiceCidr(name) => object("ServiceCIDR", "networking.k8s.io/v1", &unscoped(name)),
-        // As in kube-proxy and kubelet, the UID is the node's name, which `kubectl describe` filters by.
+        // As in kube-proxy and kubelet: `kubectl describe` filters by this UID.
         EventSubject::Node => ObjectReference { uid: Some(node.to_owned()), ..object("Node", "v1", &unscoped(node)) },
     }
 }

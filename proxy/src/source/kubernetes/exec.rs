@@ -16,11 +16,10 @@ use serde_json::json;
 use super::super::problem::one_line;
 use crate::kernel::command;
 
-/// Plugins call a cloud's API, which takes seconds. A plugin that runs longer is killed with its children.
+/// A plugin that runs longer is killed with its children; cloud APIs take seconds.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Credentials are renewed this long before they expire.
+/// Renewal before expiry.
 const AHEAD: Duration = Duration::from_secs(10);
-/// Shorter secrets are not masked in a plugin's output.
 const SECRET: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +40,7 @@ pub(super) enum ExecError {
     Answer(String),
 }
 
-/// A plugin's output (client.authentication.k8s.io/v1, `ExecCredential`).
+/// client.authentication.k8s.io/v1.
 #[derive(Deserialize)]
 struct ExecCredential {
     kind: String,
@@ -57,7 +56,6 @@ struct ExecCredentialStatus {
     client_key_data: Option<String>,
 }
 
-/// Returns when to renew the credentials, if they expire.
 pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
     let program = plugin.command.as_deref().filter(|program| !program.is_empty());
     let program = program.ok_or(ExecError::Unusable("has no command"))?;
@@ -116,7 +114,6 @@ fn accept(answer: &[u8], user: &mut AuthInfo) -> Result<Option<Instant>, ExecErr
     Ok(status.expiration_timestamp.map(|end| Instant::now() + lasts(end).saturating_sub(AHEAD)))
 }
 
-/// Masks the plugin's environment values and arguments, which may be secrets.
 fn without_secrets(text: &str, plugin: &ExecConfig) -> String {
     let values = plugin.env.iter().flatten().filter_map(|entry| entry.get("value"));
     let mut secrets: Vec<&String> = values.chain(plugin.args.iter().flatten()).filter(|s| s.len() >= SECRET).collect();

@@ -1,5 +1,4 @@
-//! Logs failures of the API server: one line per class while it lasts, and one when all watches work again. An outage
-//! of hours must not fill the node's disk.
+//! Logs failures of the API server: one line per class while it lasts, and one when all watches work again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -19,7 +18,6 @@ use crate::metrics::ApiFailures;
 /// Failures by how an operator fixes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FailureClass {
-    /// Kubeconfig or service account.
     Access,
     Hanging,
     /// The proxy's token or certificate.
@@ -38,7 +36,6 @@ enum FailureClass {
 }
 
 impl FailureClass {
-    /// The metric's label.
     fn label(self) -> &'static str {
         match self {
             FailureClass::Access => "access",
@@ -71,13 +68,12 @@ pub(super) struct ApiFailureLog {
 struct FailureState {
     failing: BTreeMap<ObjectKind, FailureClass>,
     reported: BTreeSet<FailureClass>,
-    /// Optional kinds that the server does not serve or forbids.
+    /// Optional kinds that the server lacks or forbids.
     lacking: BTreeMap<ObjectKind, FailureClass>,
     since: Option<Instant>,
 }
 
 impl ApiFailureLog {
-    /// `server`: the API server's name in messages.
     pub(super) fn new(server: String, failures: ApiFailures) -> ApiFailureLog {
         ApiFailureLog { server, failures, state: Mutex::default() }
     }
@@ -127,7 +123,7 @@ impl ApiFailureLog {
         state.reported.insert(sort)
     }
 
-    /// Returns the start of the outage if this ends it.
+    /// The start of the outage if this ends it.
     fn works(&self, kind: ObjectKind) -> Option<Instant> {
         let mut state = self.lock();
         state.failing.remove(&kind)?;
@@ -139,7 +135,7 @@ impl ApiFailureLog {
     }
 }
 
-/// The class of a failure, and the beginning of its log line.
+/// Also the beginning of the log line.
 fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
     let said = || one_line(&failure.to_string());
     match failure {

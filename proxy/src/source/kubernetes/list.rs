@@ -15,7 +15,7 @@ use super::decode::decode;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// Decoded objects are several times larger than what is stored.
+/// Decoded objects are several times larger than stored ones.
 const PIECE: usize = 50;
 /// A server may return empty pages forever. Full pages hold [`OBJECTS`](super::seen::OBJECTS).
 const PAGES: usize = 2_000;
@@ -56,7 +56,7 @@ impl Reflector {
             let (patience, continued) = (self.patience, page.continue_token.is_some());
             let answer = async { body(ask(client, request, patience).await?, LARGEST_PAGE).await };
             let text = match timeout(patience, answer).await.unwrap_or(Err(Failure::Late(patience))) {
-                // The continue token has expired: the list starts again.
+                // The continue token has expired.
                 Err(Failure::Refused { status, .. }) if continued && status.code == 410 => {
                     return Err(Failure::Expired(status.message));
                 }
@@ -74,7 +74,7 @@ impl Reflector {
             for piece in items.chunks(PIECE) {
                 let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
                 if decoded.iter().any(|object| object.key.name.is_empty()) {
-                    // It may be any known object.
+                    // Any known object may be meant.
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
                 let changes = decoded.into_iter().filter_map(|object| seen.upsert(object)).collect();
@@ -92,7 +92,6 @@ impl Reflector {
     }
 }
 
-/// Fails unless it is a list of this kind.
 fn page_of(kind: ObjectKind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
     let list: List<'_> = serde_json::from_slice(text).map_err(|error| Failure::Nonsense(error.to_string()))?;
     let (api_version, list_kind) = kind.list_type();

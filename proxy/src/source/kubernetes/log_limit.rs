@@ -1,9 +1,7 @@
-//! Limits log lines about objects: a client that writes a broken object a thousand times a second must not fill the
-//! disks of all nodes.
+//! A client may write a broken object a thousand times a second.
 
 use std::time::{Duration, Instant};
 
-/// Lines per period.
 const LINES: u32 = 60;
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -16,11 +14,11 @@ pub(super) struct LogLimit {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogDecision {
-    /// Write the line, after the number of suppressed lines if that is not 0.
+    /// With the number of lines suppressed before.
     Write {
         suppressed: u64,
     },
-    /// Write the line, and announce that further ones are suppressed.
+    /// Announce that further lines are suppressed.
     Last,
     Suppress,
 }

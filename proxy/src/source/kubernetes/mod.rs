@@ -1,9 +1,7 @@
 //! The Kubernetes API as a source.
 //!
-//! - List and watch are its own, on `kube`'s client: `kube`'s watcher hides bookmarks, which advance the versions that
-//!   `/healthz` reports.
-//! - Only a fingerprint per object is stored (see [`seen`]), for little memory; a list after an outage is reported as a
-//!   difference.
+//! - Lists and watches itself: `kube`'s watcher hides bookmarks, which advance the versions that `/healthz` reports.
+//! - Stores only a fingerprint per object (see [`seen`]); reports a list after an outage as a difference.
 
 mod access;
 mod answer;
@@ -44,29 +42,26 @@ pub use events::record_events;
 /// During a sync, further changes wait in the connections to the API server.
 const WAITING: usize = 4;
 
-/// Longest time of gathering, as a multiple of the wait for the next change.
+/// Longest gathering, in multiples of the wait for the next change.
 const GATHER_AT_MOST: u32 = 10;
 
 #[derive(Debug, Clone)]
 pub struct ReflectorTiming {
-    /// Doubles with each retry, plus up to half at random.
+    /// Doubles with each retry; up to half is added at random.
     pub first_retry: Duration,
-    /// Longest wait between two attempts (client-go's reflectors: 30 seconds).
+    /// client-go's reflectors: 30 seconds.
     pub longest_retry: Duration,
-    /// Longest wait while the server lacks or forbids an optional kind: a cluster may stay so for years.
+    /// Longest wait for an optional kind that the server lacks or forbids.
     pub longest_absence: Duration,
-    /// Timeout for a page of the first list: a dead connection should not keep a new node without rules. Doubles with
-    /// each attempt.
+    /// Timeout of a page of the first list. Doubles with each attempt.
     pub first_list: Duration,
     pub list: Duration,
-    /// A watch without any event for this long is restarted: its connection may be dead. API servers send a bookmark
-    /// about once a minute.
+    /// A watch without an event for this long is restarted. API servers send a bookmark about once a minute.
     pub silence: Duration,
-    /// A watch that lasts this long shows that the server works, and resets the backoff.
+    /// A watch that lasts this long resets the backoff.
     pub settled: Duration,
-    /// Changes within this time are reported together, up to ten times as long after the first.
     pub gather: Duration,
-    /// Objects per page (client-go's default).
+    /// client-go's default.
     pub page: u32,
 }
 
@@ -88,7 +83,6 @@ impl Default for ReflectorTiming {
 
 #[derive(Debug, Clone)]
 pub struct WatchScope {
-    /// Of the Nodes, only this one is watched.
     pub node_name: String,
     pub service_cidrs: bool,
 }
@@ -118,18 +112,17 @@ struct WatchUpdate {
     changes: Vec<Change>,
     /// `None` within a list.
     version: Option<String>,
-    /// Ends a list, or reports that an optional kind is not available.
+    /// Ends a list, or reports a missing optional kind.
     listed: bool,
 }
 
-/// Failures are logged, once per class, and never end the source.
+/// Failures are logged once per class, and never end the source.
 #[derive(Debug)]
 pub struct KubernetesSource {
     received: mpsc::Receiver<WatchUpdate>,
     pending: Batch,
     unlisted: BTreeSet<ObjectKind>,
     due: Option<Instant>,
-    /// The gathered changes are reported at this time at the latest.
     latest: Instant,
     gather: Duration,
     skipped: SkippedObjects,
@@ -137,7 +130,7 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// The tasks end with the source; must be called on a tokio runtime.
+    /// The tasks end with the source. Needs a tokio runtime.
     pub fn start(
         connector: Connector,
         subjects: impl Into<WatchScope>,
@@ -177,7 +170,7 @@ impl KubernetesSource {
         }
         self.pending.partial = !self.unlisted.is_empty();
         if self.pending.partial {
-            // The first lists of a large cluster are passed on in pieces, never in memory as a whole.
+            // A first list may be large: it is passed on in pieces.
             self.due = Some(Instant::now());
         } else if self.due.is_none() {
             self.gather_from_now();
@@ -199,8 +192,7 @@ impl ObjectSource for KubernetesSource {
     }
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
-        // `self` holds everything received, so a dropped future loses nothing. After a sync gathering starts again, or
-        // each sync would take only a handful of many changes.
+        // A dropped future loses nothing. Gathering restarts after a sync, so that a sync takes many changes.
         if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
             self.gather_from_now();
         }
@@ -221,7 +213,7 @@ impl ObjectSource for KubernetesSource {
     }
 }
 
-/// Parses answers of an API server for [`crate::fuzzing`]. Returns whether a list removed an object that it contains.
+/// Returns whether a list removed an object that it contains.
 pub(crate) fn fuzz(bytes: &[u8]) -> bool {
     let mut lost = false;
     for kind in ObjectKind::ALL {
@@ -266,7 +258,6 @@ mod tests {
             listed: false,
         };
         sender.send(version(0)).await.unwrap();
-        // The sync begins with one received change; the others wait in the connection.
         assert!(source.next().now_or_never().is_none());
         tokio::time::advance(gather * 5).await;
         tokio::spawn(async move {

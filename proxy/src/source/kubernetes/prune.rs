@@ -1,5 +1,5 @@
-//! Removes fields that the proxy does not read, and computes a fingerprint of the rest: most updates of a Node
-//! (conditions) and many of a Service (annotations) cause no sync.
+//! Removes fields that the proxy does not read, and computes a fingerprint of the rest: most Node updates (conditions)
+//! and many of Services (annotations) cause no sync.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) trait Prune: Serialize {
         let version = self.metadata().resource_version.take();
         let annotations = self.metadata().annotations.take();
         let mut digest = HashWriter(Sha256::new());
-        // Writing to a digest cannot fail, and these types have only string keys.
+        // Only string keys: cannot fail.
         let written = serde_json::to_writer(&mut digest, self);
         debug_assert!(written.is_ok(), "{written:?}");
         self.metadata().resource_version = version;
@@ -55,7 +55,7 @@ impl io::Write for HashWriter {
 
 impl Prune for Service {
     fn prune(&mut self) {
-        // Kept because the older of two Services on one address owns it. No update changes it.
+        // Decides between two Services with one address. No update changes it.
         let creation_timestamp = self.metadata.creation_timestamp.take();
         let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
         self.metadata = ObjectMeta { creation_timestamp, ..metadata };
@@ -90,7 +90,7 @@ impl Prune for Node {
     fn prune(&mut self) {
         let deletion_timestamp = self.metadata.deletion_timestamp.take();
         let labels = self.metadata.labels.take();
-        // All labels stay: a Node has few, and one of them is the zone.
+        // All labels stay: a Node has few, one of them the zone.
         self.metadata = ObjectMeta { labels, deletion_timestamp, ..kept(std::mem::take(&mut self.metadata), &[]) };
         if let Some(NodeSpec { pod_cidr, pod_cidrs, taints, .. }) = self.spec.take() {
             self.spec = Some(NodeSpec { pod_cidr, pod_cidrs, taints, ..NodeSpec::default() });
@@ -115,7 +115,7 @@ impl Prune for ServiceCIDR {
     }
 }
 
-/// Keeps the identity, the version, the given labels and the trigger time.
+/// Keeps identity, version, the given labels and the trigger time.
 fn kept(metadata: ObjectMeta, labels: &[&str]) -> ObjectMeta {
     let only = |map: Option<BTreeMap<String, String>>, keys: &[&str]| {
         let mut map = map?;

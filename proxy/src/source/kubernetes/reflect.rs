@@ -1,5 +1,3 @@
-//! Lists and watches one kind of object, and starts again after each failure.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use super::watching::WatchProgress;
 use super::{ReflectorTiming, WatchUpdate};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
-/// Consecutive watches that end at once, until they count as a failure and everything is listed again.
+/// After so many watches that end at once everything is listed again.
 const SHORT_WATCHES: u32 = 3;
 /// Consecutive versions unknown to the server, until they count as a failure.
 const EXPIRED_VERSIONS: u32 = 2;
@@ -48,7 +46,6 @@ pub(super) enum Failure {
     /// A page was too large; the next ones are smaller.
     #[error("a page was too large")]
     Smaller,
-    /// The server does not know the version any more: list again.
     #[error("it does not know the version of its own list any more when it is asked to watch: {0}")]
     Expired(String),
     #[error("its watches end at once; does something in between break off answers that go on for minutes?")]
@@ -58,12 +55,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the server does not serve the kind, or forbids it.
+    /// Not served, or forbidden.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Failure::Refused { status, .. } if matches!(status.code, 403 | 404))
     }
 
-    /// Whether the failure concerns only this kind.
     fn is_of_kind(&self) -> bool {
         match self {
             Failure::Refused { status, .. } => status.code != 401,
@@ -86,7 +82,6 @@ pub(super) struct Reflector {
     pub(super) version: Option<String>,
     /// Consecutive watches that ended at once.
     short: u32,
-    /// Consecutive unknown versions.
     expired: u32,
 }
 
@@ -132,8 +127,7 @@ impl Reflector {
                     if !self.kind.is_needed() && failure.is_absence() {
                         wait = wait.max(absence.wait());
                     }
-                    // The first state does not wait for an optional kind. If a failure concerns all kinds, the other
-                    // lists are missing, too.
+                    // The first state waits for no optional kind, unless the failure concerns all kinds.
                     if !self.kind.is_needed() && failure.is_of_kind() && !told_absent {
                         told_absent = true;
                         let nothing = WatchUpdate { kind: self.kind, changes: Vec::new(), version: None, listed: true };
@@ -176,15 +170,15 @@ impl Reflector {
         }
         .await;
         match &outcome {
-            // The connection works; the next attempt uses it.
+            // The connection works.
             Ok(()) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
-            // A new client reads the corrected kubeconfig, certificates and tokens.
+            // The next client reads corrected files.
             Err(_) => self.connector.give_up(&connection),
         }
         outcome
     }
 
-    /// Judges the end of a watch by the watches before.
+    /// The watches before count, too.
     fn judge(&mut self, progress: &WatchProgress, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if progress.stood || progress.events {
             self.short = 0;

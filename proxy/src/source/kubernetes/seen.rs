@@ -1,4 +1,4 @@
-//! The fingerprints of reported objects. An object that becomes invalid stays as it was, as in manifests.
+//! Fingerprints of reported objects. An object that becomes invalid keeps its last valid version.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ use crate::events::{Event, EventSubject, Recorder};
 use crate::kernel::memory;
 use crate::removed_objects::RemovedObjects;
 
-/// Most tracked objects of a kind, valid and invalid ones each. The largest supported clusters have a tenth
+/// Per kind, for valid and invalid objects each. The largest supported clusters have a tenth
 /// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
 pub(super) const OBJECTS: usize = 1_000_000;
 
@@ -25,10 +25,10 @@ pub(super) struct SeenObjects {
     kind: ObjectKind,
     known: HashMap<ObjectKey, LastSeen<KnownObject>>,
     refused: HashMap<ObjectKey, LastSeen<RejectedObject>>,
-    /// The ignored fields last logged for an object.
+    /// The ignored fields last logged.
     remarked: HashMap<ObjectKey, String>,
     log_limit: LogLimit,
-    /// Number of the current or last list.
+    /// Number of the last list.
     list: u32,
     skipped: SkippedObjects,
     events: Recorder,
@@ -39,7 +39,7 @@ pub(super) struct SeenObjects {
 #[derive(Debug, Clone)]
 struct KnownObject {
     fingerprint: Fingerprint,
-    /// A hash, which distinguishes an object from a later one of the same name.
+    /// A hash, which distinguishes a later object of the same name.
     uid: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ struct RejectedObject {
     fields: u64,
 }
 
-/// A value with the number of the last list that contained the object.
+/// `list`: the last one that contained the object.
 #[derive(Debug, Clone)]
 struct LastSeen<T> {
     what: T,
@@ -93,7 +93,7 @@ impl SeenObjects {
         }
     }
 
-    /// Ignores the deletion if its UID is that of an older object with the same name.
+    /// Ignores the deletion of an older object with the same name (by UID).
     pub(super) fn delete(&mut self, deleted: &Envelope) -> Option<Change> {
         let key = deleted.key();
         if self.another(&key, self.uid(deleted.uid())) { None } else { self.forget(key) }
@@ -113,7 +113,7 @@ impl SeenObjects {
         Some(ObjectId { kind: self.kind, key }.into_deletion())
     }
 
-    /// Moves the entries to new memory and frees unused capacity.
+    /// Frees unused capacity.
     fn compact(&mut self) {
         memory::compact(|| {
             self.refused.shrink_to_fit();
@@ -125,8 +125,7 @@ impl SeenObjects {
         });
     }
 
-    /// The last valid version stays in force, unless the UID differs: another object may own the old addresses and
-    /// ports.
+    /// Keeps the last valid version, unless the UID differs: another object may own the old addresses and ports.
     fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: ObjectComplaint) -> Option<Change> {
         let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
             .map(|_| ObjectId { kind: self.kind, key: key.clone() }.into_deletion());
@@ -156,12 +155,11 @@ impl SeenObjects {
         (!uid.is_empty()).then(|| self.hasher.hash_one(uid))
     }
 
-    /// Objects are reported as they arrive; those missing are removed when the list is complete.
+    /// Objects are reported as they arrive; missing ones are removed at the end.
     pub(super) fn list_begins(&mut self) {
         self.list = self.list.wrapping_add(1);
     }
 
-    /// Removes the objects that the list did not contain.
     pub(super) fn list_is_whole(&mut self) -> Vec<Change> {
         let list = self.list;
         self.refused.retain(|_, seen| seen.list == list);
@@ -172,7 +170,7 @@ impl SeenObjects {
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.into_deletion()).collect()
     }
 
-    /// Logs the ignored fields of an object, again only if the fields change.
+    /// Logs ignored fields, again only if they change.
     fn remark(&mut self, key: &ObjectKey, remarks: ObjectComplaint) {
         if remarks.line.is_empty() {
             self.remarked.remove(key);
@@ -182,7 +180,7 @@ impl SeenObjects {
         }
     }
 
-    /// Counts each version of an invalid object. Logs it again only if the faulty fields change.
+    /// Counts each version; logs again only if the faulty fields change.
     fn complain(&mut self, key: &ObjectKey, version: &str, faults: &ObjectComplaint, kept: &str) {
         let before = self.refused.get(key).map(|seen| seen.what);
         if before.is_some_and(|before| before.version == self.hasher.hash_one(version)) {

@@ -1,4 +1,4 @@
-//! Watches a kind from the version of the list or of the previous watch.
+//! A watch starts at the version of the list or of the previous watch.
 
 use kube::Client;
 use kube::api::WatchParams;
@@ -19,7 +19,7 @@ use super::failure_log::ApiFailureLog;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// In seconds; random, so that the watches of many nodes do not end together (as in client-go's reflectors).
+/// In seconds; random, as in client-go's reflectors, so that nodes do not reconnect together.
 const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
 
 #[derive(Deserialize)]
@@ -31,13 +31,13 @@ struct WatchedEvent<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct WatchProgress {
-    /// The watch lasted long enough to show that the server works.
+    /// Lasted long enough to show that the server works.
     pub(super) stood: bool,
     pub(super) events: bool,
 }
 
 impl Reflector {
-    /// Watches until the watch ends. Updates `progress` even on failure.
+    /// Updates `progress` even on failure.
     pub(super) async fn watch(
         &mut self,
         client: &Client,
@@ -105,7 +105,7 @@ fn apply(kind: ObjectKind, event: &WatchedEvent<'_>, seen: &mut SeenObjects) -> 
     Ok(change.into_iter().collect())
 }
 
-/// Reads only the envelope; fails if the object is of another kind.
+/// Fails if the object is of another kind.
 fn known_kind(kind: ObjectKind, object: &RawValue) -> Result<Envelope, Failure> {
     let envelope = Envelope::of(object);
     if envelope.is_of(kind) {
@@ -122,7 +122,7 @@ fn expired(failure: Failure) -> Failure {
         let causes = status.details.iter().flat_map(|details| &details.causes);
         causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
     };
-    // 400: the server cannot parse the version, as after its data were restored from a backup.
+    // 400: the server cannot parse the version, as after a restored backup.
     if matches!(status.code, 400 | 410) || too_large() { Failure::Expired(status.message.clone()) } else { failure }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn named(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: 
     });
 }
 
-/// Like [`named`], for namespaced kinds; a missing namespace is `default`.
+/// Like [`named`]; a missing namespace is `default`.
 pub(super) fn namespaced(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
     named(meta, rule, findings);
     let namespace = meta.namespace.take().filter(|n| !n.is_empty());

@@ -1,7 +1,7 @@
 //! Checks that the API server would accept an object, adds the API's defaults, and normalises addresses and networks.
 //!
-//! The rules are from the field descriptions of the API reference. Afterwards every string that can reach a kernel rule
-//! consists of letters, digits, and `-._:/`.
+//! The rules are from the API reference's field descriptions. Strings for kernel rules consist of letters, digits, and
+//! `-._:/`.
 //!
 //! An invalid endpoint, port, address or field is removed and logged. The object is rejected only if it would otherwise
 //! be a different object, or accept more callers.
@@ -23,7 +23,7 @@ pub(super) use service::service;
 pub(super) use service_cidr::service_cidr;
 pub(super) use slice::slice;
 
-/// Faults listed per object; a generated object may have thousands.
+/// Per object; a generated object may have thousands.
 const REPORTED: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,6 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// Marks the fault as one of an ignored value.
     pub(super) fn ignored(self) -> Finding {
         Finding { message: format!("{}; ignored", self.message), ..self }
     }
@@ -48,7 +47,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The faults in order; the last one counts those that are not listed.
+    /// A last entry counts those not listed.
     pub(super) fn into_vec(mut self) -> Vec<Finding> {
         if self.unlisted_faults > 0 {
             self.reported.push(Finding {
@@ -59,7 +58,7 @@ impl Findings {
         self.reported
     }
 
-    /// The ignored values in order; the last one counts those that are not listed.
+    /// Likewise for ignored values.
     pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
         let mut remarks = std::mem::take(&mut self.remarks);
         if self.unlisted_remarks > 0 {
@@ -97,7 +96,7 @@ impl Findings {
         self.reported.push(Finding { field: field.into(), message: message.into() });
     }
 
-    /// The checked value; `None` and a fault if it is invalid.
+    /// Notes a fault if the value is invalid.
     fn check<T>(&mut self, field: impl FnOnce() -> String, outcome: Checked<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

@@ -1,5 +1,3 @@
-//! Type and ports of a Service.
-
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -47,7 +45,7 @@ fn external_name(spec: &mut ServiceSpec, findings: &mut Findings) {
     findings.drop_if_invalid(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
 }
 
-/// Removes invalid ports. Rejects a Service without any valid port.
+/// A Service without any valid port is rejected.
 fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     let headless = spec.cluster_ip.as_deref() == Some(HEADLESS);
     let needless = headless || is(spec, "ExternalName");
@@ -96,7 +94,7 @@ struct UsedPorts {
 }
 
 impl UsedPorts {
-    /// Adds a port; returns the field and message if it is invalid.
+    /// Returns field and message of a fault.
     fn take(&mut self, entry: &ServicePort) -> Result<(), (&'static str, String)> {
         let name = entry.name.as_deref().unwrap_or_default();
         let protocol_name = entry.protocol.clone().unwrap_or_default();
@@ -125,7 +123,7 @@ impl UsedPorts {
     }
 }
 
-/// Adds defaults, and removes invalid values that a proxy does not need.
+/// A proxy does not need the removed values.
 fn one_port(entry: &mut ServicePort, at: &dyn Fn(&str) -> String, findings: &mut Findings) {
     let name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
     if name.is_empty() {

@@ -1,5 +1,3 @@
-//! The addresses of a Service: cluster, external and load-balancer IPs, and source ranges.
-
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -31,7 +29,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
         findings.remark("spec.loadBalancerSourceRanges", "is only for the type LoadBalancer");
         ranges.clear();
     }
-    // An invalid range rejects the object: without the range, fewer or all callers would be allowed.
+    // Without the range, fewer or all callers would be allowed: rejects the object.
     for (i, text) in ranges.iter_mut().enumerate() {
         let field = || format!("spec.loadBalancerSourceRanges[{i}]");
         if let Some(net) = findings.check(field, network(text)) {

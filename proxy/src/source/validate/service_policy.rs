@@ -1,5 +1,3 @@
-//! Policies of a Service: affinity, traffic policies, health-check port, distribution.
-
 use k8s_openapi::api::core::v1::{ClientIPConfig, ServiceSpec, SessionAffinityConfig};
 
 use super::super::syntax::{one_of, port, qualified_name};
@@ -8,7 +6,7 @@ use super::service::is;
 
 /// In seconds (API reference, `ClientIPConfig`).
 const DEFAULT_AFFINITY: i32 = 10_800;
-/// One day, in seconds (API reference, `ClientIPConfig`).
+/// In seconds (API reference, `ClientIPConfig`).
 const LONGEST_AFFINITY: i32 = 86_400;
 
 pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {

@@ -8,7 +8,7 @@ use super::super::syntax::{
 use super::{Findings, metadata};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Removes invalid endpoints and ports. Does not limit their number: the API has raised its limits before.
+/// No limit of endpoints and ports: the API has raised its limits before.
 pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut slice.metadata, subdomain, &mut findings);
@@ -45,7 +45,7 @@ fn ports(ports: &mut Vec<EndpointPort>, findings: &mut Findings) {
     });
 }
 
-/// Checks one port; returns the field and message if it is invalid.
+/// Returns field and message of a fault.
 fn endpoint_port(
     entry: &mut EndpointPort,
     at: &dyn Fn(&str) -> String,
@@ -76,7 +76,7 @@ fn endpoint_port(
     Err((at("name"), message))
 }
 
-/// Checks one endpoint; returns whether it has a valid address.
+/// Returns whether the address is valid.
 fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, findings: &mut Findings) -> bool {
     let mut number = 0..;
     let before = entry.addresses.len();
@@ -91,7 +91,7 @@ fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, fin
         }
         return false;
     }
-    // Names are only compared with this node's: an invalid name matches no node and no zone.
+    // Only compared with this node's: an invalid name matches no node and no zone.
     findings.drop_if_invalid(|| at("nodeName"), &mut entry.node_name, |name| subdomain(name));
     findings.drop_if_invalid(|| at("hostname"), &mut entry.hostname, |name| label(name));
     findings.drop_if_invalid(|| at("zone"), &mut entry.zone, |zone| label_value(zone));

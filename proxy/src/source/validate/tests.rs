@@ -1,5 +1,3 @@
-//! Tables of accepted and rejected values, read as manifests.
-
 use serde_json::{Value, json};
 
 use super::super::documents;
@@ -441,7 +439,6 @@ fn invalid_items_do_not_affect_valid_ones() {
         object["spec"]["ports"].as_array().into_iter().flatten().map(|port| &port["name"]).collect();
     assert_eq!(named, ["a", "d"]);
     assert_eq!(remarked, 4);
-    // The owner made the Service internal: its node port and load balancer are no longer served.
     let mut closed = service();
     closed["spec"]["type"] = json!("ClusterIP");
     let (object, _) = read(closed);
