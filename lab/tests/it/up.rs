@@ -316,7 +316,7 @@ fn a_pod_applied_to_the_api_runs_until_it_is_deleted() {
     for name in ["one", "two"] {
         let spec = r#""spec":{"hostNetwork":true,"nodeName":"node-b","containers":[{"name":"c","ports":[{"containerPort":9000}]}]}"#;
         call("POST", pods, &format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},{spec}}}"#));
-        let ended = if name == "one" { "Running" } else { "is taken" };
+        let ended = if name == "one" { "Running" } else { "is already used" };
         eventually("it has been tried", || {
             call("GET", &format!("{pods}/{name}"), "")["status"].to_string().contains(ended)
         });
