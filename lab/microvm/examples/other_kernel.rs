@@ -1,5 +1,5 @@
-//! Runs this program on Debian's kernel, twice with the same seed: `cargo run -p svclab-microvm --example
-//! other_kernel`. The first run fetches kernel and tools.
+//! Runs itself on Debian's kernel, twice with one seed: `cargo run -p svclab-microvm --example other_kernel`. The
+//! first run fetches kernel and tools.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints")]
 
 use std::collections::BTreeMap;
@@ -13,13 +13,12 @@ use svclab_microvm::kernels::Kernel;
 use svclab_microvm::qemu::{Clock, QemuProgram};
 use svclab_microvm::{guest, launch};
 
-/// In the guest.
 const NAME: &str = "example";
 const WORK: &str = "work";
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1).as_deref() {
-        // The guest's kernel has started this process.
+        // The guest's kernel started this process.
         Some(guest::INIT) => Err(guest::init().into()),
         Some(WORK) => work(),
         _ => host(),
@@ -46,7 +45,7 @@ fn host() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes the kernel's release, the time and random bytes, which are equal for equal seeds.
+/// Prints release, time and random bytes; equal seeds print equal values.
 fn work() -> Result<(), Box<dyn Error>> {
     use std::io::Read;
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;

@@ -1,4 +1,4 @@
-//! Downloads Debian packages without installing them, with the host's keys and sources.
+//! Downloads Debian packages without installing them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use super::VmError;
 use super::cache::Cache;
 
-/// `apt-get` with its own state in the cache, separate from the host's.
+/// `apt-get` with the host's keys and sources, and its own state in the cache.
 pub struct Apt {
     options: Vec<String>,
     downloads: tempfile::TempDir,
@@ -16,24 +16,24 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Prepares the state and updates the package lists if the network allows. Fails without apt.
+    /// Updates the package lists if the network allows. Fails without apt.
     pub fn open(cache: &Cache) -> Result<Apt, VmError> {
         let state = cache.folder("apt")?;
         let failed = || VmError::io(format!("preparing {}", state.display()));
         for folder in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(state.join(folder)).map_err(failed())?;
         }
-        // No package counts as installed, so a download includes every dependency.
+        // No package counts as installed, so downloads include every dependency.
         fs::write(state.join("status"), "").map_err(failed())?;
         let downloads = tempfile::Builder::new().prefix("download-").tempdir_in(&state).map_err(failed())?;
         fs::create_dir(downloads.path().join("partial")).map_err(failed())?;
         let apt = Apt { options: options(&state, downloads.path()), downloads, report: cache.report };
-        // Old lists may suffice without a network; otherwise the next command reports the missing package.
+        // Old lists may suffice; otherwise the next command reports the missing package.
         apt.run("apt-get", ["update"])?;
         Ok(apt)
     }
 
-    /// The package that the first existing meta package depends on, with a name that begins with `wanted`.
+    /// The dependency, with prefix `wanted`, of the first existing meta package.
     pub fn resolve(&self, metas: &[&str], wanted: &str) -> Result<String, VmError> {
         for meta in metas {
             let output = self.run("apt-cache", ["depends", meta])?;
@@ -49,7 +49,7 @@ impl Apt {
         )))
     }
 
-    /// Downloads `packages`, optionally with all dependencies, and returns the files.
+    /// Returns the downloaded files.
     pub fn download(&self, packages: &[&str], with_dependencies: bool) -> Result<Vec<PathBuf>, VmError> {
         let how: &[&str] = if with_dependencies {
             &["install", "--download-only", "--no-install-recommends", "--yes"]
@@ -92,7 +92,7 @@ impl Apt {
     }
 }
 
-/// Unpacks a package into `folder`.
+/// Unpacks into `folder`.
 pub fn unpack(package: &Path, folder: &Path) -> Result<(), VmError> {
     let name = package.file_name().unwrap_or_default().to_string_lossy();
     let output = Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder).env("LC_ALL", "C").output();
@@ -115,7 +115,7 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
         format!("Dir::Cache::archives={}", downloads.display()),
         "Debug::NoLocking=1".to_owned(),
         "Acquire::Languages=none".to_owned(),
-        // Otherwise apt drops root's downloads to a user without access to the cache.
+        // As another user apt could not write to the cache.
         "APT::Sandbox::User=root".to_owned(),
     ] {
         options.extend(["-o".to_owned(), setting]);
@@ -124,7 +124,7 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
     options
 }
 
-/// The number of files and bytes in `apt-get --print-uris`: lines of `'URI' FILE BYTES HASH`.
+/// Files and bytes in `apt-get --print-uris`: lines of `'URI' FILE BYTES HASH`.
 fn to_download(text: &str) -> (usize, u64) {
     let sizes = text.lines().filter(|line| line.starts_with('\'')).map(|line| line.split(' ').nth(2)?.parse().ok());
     sizes.flatten().fold((0, 0), |(files, bytes), size: u64| (files + 1, bytes + size))
@@ -138,7 +138,7 @@ fn complaint(stderr: &str) -> &str {
     stderr.lines().find_map(|line| line.strip_prefix("E: ")).unwrap_or("apt-get does not say why").trim()
 }
 
-/// The package of a file `NAME_VERSION_ARCHITECTURE.deb`.
+/// The package in `NAME_VERSION_ARCHITECTURE.deb`.
 pub fn package_of(file: &Path) -> &str {
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
     name.split('_').next().unwrap_or_default()

@@ -1,11 +1,11 @@
-//! Compressed x86 kernel images (`bzImage`, Documentation/arch/x86/boot.rst). Unpacking takes milliseconds here, and
-//! seconds on an emulated processor at every boot.
+//! Compressed x86 kernels (`bzImage`, Documentation/arch/x86/boot.rst). Unpacking takes milliseconds here, and seconds
+//! at every boot of an emulated processor.
 
 use std::io::Read;
 
 use super::elf;
 
-/// Offsets of header fields. The header follows the setup sectors.
+/// Offsets of header fields.
 const SETUP_SECTORS: usize = 0x1f1;
 const MAGIC: usize = 0x202;
 const VERSION: usize = 0x206;
@@ -16,17 +16,17 @@ const LENGTH: usize = 0x24c;
 const TELLS_PAYLOAD: u32 = 0x208;
 const SECTOR: usize = 512;
 
-/// Magic bytes (`scripts/Makefile.lib`, the formats' documents).
+/// Magic bytes (`scripts/Makefile.lib`).
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const LZ4_LEGACY: &[u8] = b"\x02\x21\x4c\x18";
-/// The largest content of a block in a legacy LZ4 frame (`doc/lz4_Frame_format.md`).
+/// The largest unpacked block of a legacy LZ4 frame (`doc/lz4_Frame_format.md`).
 const LZ4_BLOCK: usize = 8 << 20;
 /// A larger kernel is damaged.
 const LARGEST: usize = 1 << 30;
 
-/// The ELF note with the entry point (`XEN_ELFNOTE_PHYS32_ENTRY`, `include/xen/interface/elfnote.h`), which QEMU needs
-/// to boot an unpacked kernel.
+/// The ELF note with the entry point (`XEN_ELFNOTE_PHYS32_ENTRY`, `include/xen/interface/elfnote.h`), without which
+/// QEMU boots no unpacked kernel.
 const ENTRY_NOTE: (&[u8], u32) = (b"Xen\0", 18);
 
 fn word<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<u32> {
@@ -60,7 +60,6 @@ pub fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     };
     let at = offset(image, PAYLOAD)?.checked_add((sectors + 1) * SECTOR)?;
     let payload = image.get(at..at.checked_add(offset(image, LENGTH)?)?)?;
-    // The uncompressed length follows the compressed data.
     let (packed, length) = payload.split_last_chunk::<4>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|length| *length <= LARGEST)?;
     let mut kernel = Vec::with_capacity(length);

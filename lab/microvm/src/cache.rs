@@ -1,7 +1,6 @@
-//! A folder of fetched and built parts. A seal, the hash of a part's content, detects damage; a damaged part is built
-//! again.
+//! A folder of fetched and built parts. A hash of each part detects damage; damaged parts are built again.
 //!
-//! Only this user may write to the folder, own its files, or replace it, so other users cannot insert programs.
+//! Only this user may write to, own or replace the folder, so other users cannot insert programs.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -14,7 +13,7 @@ use super::tree;
 
 /// Changes with the structure of the cache.
 const LAYOUT: &str = "v1";
-/// The file with the hash, beside the folder `content`.
+/// The file with the hash.
 const SEAL: &str = "seal";
 
 /// See the module.
@@ -24,18 +23,18 @@ pub struct Cache {
     pub(super) report: fn(&str),
 }
 
-/// A part of the cache whose content matches its seal.
+/// An undamaged part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
-    /// Its folder.
+    /// Folder.
     pub path: PathBuf,
-    /// The hash of its content.
+    /// Hash of its content.
     pub hash: String,
 }
 
 impl Cache {
-    /// Opens the cache at `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` or `~/.cache/svclab`, the first that is
-    /// set. Fails if another user could write to it.
+    /// Opens the first that is set of `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` and `~/.cache/svclab`. Fails if
+    /// another user could write there.
     pub fn open(told: Option<&Path>) -> Result<Cache, VmError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = told
@@ -54,19 +53,19 @@ impl Cache {
         Ok(Cache { root, report: |_| () })
     }
 
-    /// `report` gets a line before each download, with the number of bytes.
+    /// `report` gets a line with the bytes before each download.
     pub fn reporting(self, report: fn(&str)) -> Cache {
         Cache { report, ..self }
     }
 
-    /// A folder without a seal; created if missing.
+    /// A folder without hash, created if missing.
     pub fn folder(&self, name: &str) -> Result<PathBuf, VmError> {
         let path = self.root.join(name);
         fs::create_dir_all(&path).map_err(VmError::io(format!("making {}", path.display())))?;
         Ok(path)
     }
 
-    /// The part `name` if it exists and is undamaged.
+    /// An existing undamaged part.
     pub fn find(&self, name: &str) -> Option<Sealed> {
         let folder = self.root.join(name);
         let hash = fs::read_to_string(folder.join(SEAL)).ok()?;
@@ -74,13 +73,13 @@ impl Cache {
         (tree::is_owned(&folder, own()).ok()? && tree::hash(&path).ok()? == hash).then_some(Sealed { path, hash })
     }
 
-    /// The part `name`. If it is missing or damaged, `build` fills its folder, while a lock makes other processes wait.
+    /// If the part is missing or damaged, `build` fills its folder, while a lock makes other processes wait.
     pub fn get(&self, name: &str, build: impl FnOnce(&Path) -> Result<(), VmError>) -> Result<Sealed, VmError> {
         if let Some(found) = self.find(name) {
             return Ok(found);
         }
         let _only_one = self.lock(&name.replace('/', "-"))?;
-        // Another process may have built it during the wait.
+        // Another process may have built it meanwhile.
         if let Some(found) = self.find(name) {
             return Ok(found);
         }
@@ -102,7 +101,6 @@ impl Cache {
         Ok(Sealed { path: place.join("content"), hash })
     }
 
-    /// Held until the file is dropped.
     pub(super) fn lock(&self, name: &str) -> Result<File, VmError> {
         let path = self.root.join(format!("{name}.lock"));
         let failed = || VmError::io(format!("locking {}", path.display()));
@@ -121,7 +119,7 @@ impl Cache {
         parts.sort();
         parts.reverse();
         for (_, path) in parts.into_iter().skip(keep) {
-            // A running process has its files open; a failure keeps the part.
+            // Running processes keep their open files; a failure keeps the part.
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -161,13 +159,13 @@ fn make_private(root: &Path) -> Result<(), VmError> {
     Ok(())
 }
 
-/// Whether only this user and root can rename entries. In a folder with the sticky bit (`/tmp`) an entry's owner can.
+/// Whether only this user and root can rename entries. With the sticky bit (`/tmp`) an entry's owner can, too.
 fn may_hold(folder: &Metadata) -> bool {
     let trusted = folder.uid() == own() || folder.uid() == 0 || is_unmapped(folder.uid());
     trusted && (folder.mode() & 0o022 == 0 || folder.mode() & 0o1000 != 0)
 }
 
-/// In a user namespace the host's root may have no number (`/proc/sys/kernel/overflowuid`).
+/// In a user namespace the host's root may lack a number (`/proc/sys/kernel/overflowuid`).
 fn is_unmapped(uid: u32) -> bool {
     let all_users = fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.trim_end().ends_with(" 4294967295"));
     !all_users && fs::read_to_string("/proc/sys/kernel/overflowuid").is_ok_and(|text| text.trim() == uid.to_string())

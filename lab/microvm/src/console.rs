@@ -1,4 +1,4 @@
-//! The guest's serial line, shared with kernel messages. Marked lines count: `svclab> TEXT` is progress, `svclab= NAME
+//! The guest's serial line, shared with kernel messages. Marked lines: `svclab> TEXT` is progress, `svclab= NAME
 //! BASE64` a piece of a result, `svclab! STATUS LENGTH` the end, with the bytes of all results.
 
 use std::collections::BTreeMap;
@@ -14,12 +14,12 @@ const PIECE_BYTES: usize = 3 * 1024;
 /// Lines in an error message.
 const TAIL: usize = 30;
 
-/// Writes a line of progress.
+/// Writes progress.
 pub fn text(line: &mut impl Write, text: &str) -> io::Result<()> {
     writeln!(line, "{TEXT}{text}")
 }
 
-/// Writes the results and the end.
+/// Writes results and end.
 pub fn results(line: &mut impl Write, status: u8, results: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
     for (name, content) in results {
         for piece in content.chunks(PIECE_BYTES) {
@@ -29,12 +29,12 @@ pub fn results(line: &mut impl Write, status: u8, results: &BTreeMap<String, Vec
     writeln!(line, "{END}{status} {}", results.values().map(Vec::len).sum::<usize>())
 }
 
-/// The end of a guest's job.
+/// A finished job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Exit status of the job's program.
+    /// Exit status.
     pub status: u8,
-    /// Result files by name.
+    /// Files by name.
     pub results: BTreeMap<String, Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Adds bytes; returns the complete lines of progress.
+    /// Returns complete lines of progress.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         self.rest.extend(bytes);
         let mut progress = Vec::new();
@@ -90,14 +90,14 @@ impl Console {
         self.tail.push_back(line.to_owned());
     }
 
-    /// `None` until the end and every byte of the results have arrived.
+    /// `None` until every byte of the results has arrived.
     pub fn ended(&self) -> Option<Ended> {
         let (status, length) = self.ended?;
         let complete = self.results.values().map(Vec::len).sum::<usize>() == length;
         complete.then(|| Ended { status, results: self.results.clone() })
     }
 
-    /// The reason of a kernel panic.
+    /// Reason of a kernel panic.
     pub fn panic(&self) -> Option<&str> {
         self.panic.as_deref()
     }

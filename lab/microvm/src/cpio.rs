@@ -1,5 +1,5 @@
-//! The archive format of the initramfs (`newc`, Documentation/driver-api/early-userspace/buffer-format.rst). Equal
-//! entries give equal bytes.
+//! The initramfs format (`newc`, Documentation/driver-api/early-userspace/buffer-format.rst). Equal entries give equal
+//! bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// Files by path without leading `/`, with parents, owned by root, dated at the epoch.
+/// Files by path without leading `/`, owned by root, dated at the epoch.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Archive(BTreeMap<String, CpioEntry>);
 
@@ -27,18 +27,18 @@ impl Archive {
         }
     }
 
-    /// Adds a file.
+    /// With its parents.
     pub fn file(&mut self, path: &str, data: Vec<u8>, executable: bool) {
         let mode = REGULAR | if executable { 0o755 } else { 0o644 };
         self.put(path, CpioEntry { mode, data });
     }
 
-    /// Adds a symbolic link.
+    /// A symbolic link.
     pub fn link(&mut self, path: &str, target: &str) {
         self.put(path, CpioEntry { mode: LINK | 0o777, data: target.as_bytes().to_vec() });
     }
 
-    /// Whether the path exists.
+    /// Whether `path` exists.
     pub fn contains(&self, path: &str) -> bool {
         self.0.contains_key(path)
     }
@@ -50,8 +50,7 @@ impl Archive {
         self.0.insert(path.to_owned(), entry);
     }
 
-    /// Writes the archive. Inode numbers differ, because the kernel hard-links equal ones. Fails for a file of 4 GiB or
-    /// more.
+    /// Inode numbers differ, because the kernel hard-links equal ones. Fails for files of 4 GiB.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (number, (path, entry)) in (1..).zip(&self.0) {
             record(out, number, entry.mode, path, &entry.data)?;

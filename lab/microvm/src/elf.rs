@@ -1,4 +1,4 @@
-//! The parts of 64-bit little-endian ELF that an image needs.
+//! 64-bit little-endian ELF.
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, ProgramHeader64};
@@ -13,7 +13,7 @@ fn segments(bytes: &[u8]) -> Option<&[ProgramHeader64<LittleEndian>]> {
     header(bytes)?.program_headers(LittleEndian, bytes).ok()
 }
 
-/// Removes symbols and debug information, most of a debug build. `None`: no 64-bit ELF file.
+/// Without symbols and debug information. `None`: no 64-bit ELF file.
 pub fn loaded_part(bytes: &[u8]) -> Option<Vec<u8>> {
     let ends = segments(bytes)?.iter().map(|segment| {
         let (at, length) = segment.file_range(LittleEndian);
@@ -27,20 +27,20 @@ pub fn loaded_part(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(kept)
 }
 
-/// The dynamic loader of a program; `None`: a static program.
+/// The dynamic loader; `None`: a static program.
 pub fn interpreter(bytes: &[u8]) -> Option<String> {
     let name = segments(bytes)?.iter().find_map(|segment| segment.interpreter(LittleEndian, bytes).ok()?)?;
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Whether a loaded segment has a note of this type and name (with its NUL).
+/// Whether a loaded segment has this note (name with its NUL).
 pub fn has_note(bytes: &[u8], name: &[u8], kind: u32) -> bool {
     let notes = segments(bytes).into_iter().flatten().filter_map(|segment| segment.notes(LittleEndian, bytes).ok()?);
     let mut notes = notes.flat_map(|mut notes| std::iter::from_fn(move || notes.next().ok()?));
     notes.any(|note| note.n_type(LittleEndian) == kind && note.name_bytes() == name)
 }
 
-/// The content of section `name`.
+/// Content of a section.
 pub fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let sections = header(bytes)?.sections(LittleEndian, bytes).ok()?;
     let (_, section) = sections.section_by_name(LittleEndian, name.as_bytes())?;

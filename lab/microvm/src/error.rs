@@ -2,13 +2,13 @@
 
 use std::io;
 
-/// What failed and why, as a sentence.
+/// What failed and why.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// The caller stopped it before the end of its job.
+    /// The caller stopped it.
     #[error("the microVM was stopped")]
     Stopped,
-    /// A file operation, mostly in the cache.
+    /// A file operation failed.
     #[error("{attempted}: {source}")]
     Io {
         /// What failed.
@@ -16,7 +16,7 @@ pub enum VmError {
         /// The cause.
         source: io::Error,
     },
-    /// A package is unavailable.
+    /// The package is unavailable.
     #[error("{0}")]
     Package(String),
     /// The image cannot be built.
@@ -25,12 +25,12 @@ pub enum VmError {
     /// QEMU does not start.
     #[error("{0}")]
     Qemu(String),
-    /// The guest did not finish its job.
+    /// The guest's job did not finish.
     #[error("{why}; the end of its console:\n{console}")]
     Guest {
         /// The cause.
         why: String,
-        /// Its last lines.
+        /// Last lines.
         console: String,
     },
 }

@@ -18,13 +18,13 @@ use super::job::{GuestJob, PLACE};
 /// Exit status if the job cannot start.
 const UNABLE: u8 = 3;
 
-/// Below `/proc/sys`; skips settings that the kernel lacks (`Documentation/admin-guide/sysctl/`).
+/// Below `/proc/sys` (`Documentation/admin-guide/sysctl/`); missing settings are skipped.
 const SETTINGS: [(&str, &str); 7] = [
-    // A kernel without memory must not kill a proxy, which would then be judged.
+    // Without memory the kernel must not kill a proxy that is under test.
     ("vm/panic_on_oom", "1"),
-    // PID 1 loads every module; there is none to load on demand.
+    // PID 1 loads every module.
     ("kernel/modprobe", "\n"),
-    // Timers that wake an idle machine several times a second.
+    // Timers that wake idle machines several times a second.
     ("vm/compaction_proactiveness", "0"),
     ("vm/stat_interval", "3600"),
     ("vm/dirty_writeback_centisecs", "0"),
@@ -32,13 +32,13 @@ const SETTINGS: [(&str, &str); 7] = [
     ("net/ipv6/neigh/default/interval_probe_time_ms", "3600000"),
 ];
 
-/// Parts of the names of IPVS modules and of a dependent one.
+/// Parts of module names.
 const IPVS: [&str; 2] = ["ip_vs", "xt_ipvs"];
 
-/// The only argument of the first process.
+/// The first process's only argument.
 pub const INIT: &str = "guest-init";
 
-/// Runs PID 1. Returns, with an error message, only if this process is not PID 1.
+/// Runs PID 1. Returns an error message if this process is not PID 1.
 pub fn init() -> String {
     if nix::unistd::getpid().as_raw() != 1 {
         return format!("{INIT} is the first process of a microVM, and is started by its kernel");
@@ -85,7 +85,7 @@ fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     files.sort();
     let is_ipvs = |file: &PathBuf| IPVS.iter().any(|part| file.to_string_lossy().contains(part));
     for file in files.into_iter().filter(|file| ipvs || !is_ipvs(file)) {
-        // A module may lack its hardware or be loaded already; a scenario shows missing functions.
+        // A module may lack its hardware or be loaded already; scenarios show missing functions.
         if let Err(error) = nix::kmod::finit_module(&File::open(&file)?, c"", nix::kmod::ModuleInitFlags::empty()) {
             console::text(&mut io::stdout(), &format!("module {}: {error}", file.display()))?;
         }
@@ -93,7 +93,6 @@ fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the exit status.
 fn run(job: &GuestJob, line: &mut impl Write) -> io::Result<u8> {
     let mut child = Command::new(Path::new("/usr/bin").join(&job.program))
         .args(&job.args)

@@ -1,5 +1,4 @@
-//! The guest's image: a kernel and an archive of all files, so that a guest needs nothing of the host. Equal parts give
-//! equal bytes.
+//! The guest's image: a kernel and an archive of all files. Equal parts give equal bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +13,15 @@ use super::{VmError, elf, tools, tree};
 
 /// Changes with the structure of the image.
 const LAYOUT: &str = "3";
-/// Every build of the programs makes a new image.
+/// Every build of the programs makes an image.
 const KEPT: usize = 6;
 const ARCHIVE: &str = "initramfs";
 /// In loading order.
 pub(super) const GUEST_MODULES: &str = "usr/lib/modules/svclab";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// The dynamic loader, in `LIBRARIES` and where programs name it (System V ABI for AMD64).
+/// In `LIBRARIES` and where programs name it (System V ABI for AMD64).
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// Links to busybox, where no other package has the program.
+/// Links to busybox, unless another package has the program.
 const APPLETS: &str = "[ awk basename cat chmod clear cp cut date dirname dmesg du echo env expr false find free grep head \
     hostname id kill killall less ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping ping6 printf ps \
     pwd readlink reset rm rmdir sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail tee test timeout top touch tr \
@@ -46,17 +45,17 @@ impl Image {
         self.sealed.path.join(ARCHIVE)
     }
 
-    /// The hash of both.
+    /// Of kernel and archive.
     pub fn hash(&self) -> &str {
         &self.sealed.hash
     }
 
-    /// The hash of kernel and tools without the programs.
+    /// Hash without the programs.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// Builds the image of `kernel`, the tools and `programs` (in `/usr/bin` by name), or takes it from the cache.
+    /// Takes the image from the cache, or builds it with `programs` (by name) in `/usr/bin`.
     pub fn get(cache: &Cache, kernel: &Kernel, programs: &BTreeMap<String, PathBuf>) -> Result<Image, VmError> {
         let kernel = kernel.part(cache)?;
         let tools = tools::guest(cache)?;
@@ -67,7 +66,7 @@ impl Image {
             for library in libraries {
                 files.insert(merged_usr_path(&library), (read(Path::new(&library))?, library.ends_with(".so.2")));
             }
-            // A script stays unchanged.
+            // Scripts stay unchanged.
             files.insert(format!("usr/bin/{name}"), (elf::loaded_part(&bytes).unwrap_or(bytes), true));
         }
         let mut parts: Vec<&[u8]> = vec![LAYOUT.as_bytes(), kernel.hash.as_bytes(), tools.hash.as_bytes()];
@@ -120,11 +119,11 @@ fn archive(kernel: &Path, tools: &Path, programs: BTreeMap<String, (Vec<u8>, boo
     archive.file("etc/protocols", protocols.to_vec(), false);
     add(&mut archive, &tools.join("bin"), "usr/bin", true)?;
     add(&mut archive, &tools.join("lib"), LIBRARIES, false)?;
-    // The tools' loader. A dynamic program brings the host's loader, a static one none.
+    // The tools' loader; a dynamic program brings the host's.
     archive.file(&format!("usr/lib64/{LOADER}"), read(&tools.join("lib").join(LOADER))?, true);
     add(&mut archive, &tools.join("xtables"), &format!("{LIBRARIES}/xtables"), false)?;
     add(&mut archive, &kernel.join(MODULES), GUEST_MODULES, false)?;
-    // Debian's packages create these at installation.
+    // Debian's packages link these at installation.
     for name in ["iptables", "ip6tables"] {
         for verb in ["", "-save", "-restore"] {
             archive.link(&format!("usr/bin/{name}{verb}"), "xtables-nft-multi");
@@ -155,7 +154,6 @@ fn add(archive: &mut Archive, folder: &Path, to: &str, executable: bool) -> Resu
     Ok(())
 }
 
-/// The host's libraries of `program`, and the loader.
 fn libraries(program: &Path, bytes: &[u8]) -> Result<Vec<String>, VmError> {
     let Some(loader) = elf::interpreter(bytes) else { return Ok(Vec::new()) };
     let output = Command::new(&loader).arg("--list").arg(program).output();
@@ -167,7 +165,7 @@ fn libraries(program: &Path, bytes: &[u8]) -> Result<Vec<String>, VmError> {
     Ok(paths)
 }
 
-/// Parses the loader's list. The error is a missing library.
+/// Parses the loader's list; the error is a missing library.
 fn library_paths(text: &str) -> Result<Vec<String>, String> {
     let mut paths = Vec::new();
     for (name, found) in text.lines().filter_map(|line| line.trim().split_once(" => ")) {
@@ -179,7 +177,7 @@ fn library_paths(text: &str) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// The guest's path of a host's file: `/usr` is merged.
+/// `/usr` is merged.
 fn merged_usr_path(path: &str) -> String {
     let path = path.trim_start_matches('/');
     if path.starts_with("usr/") { path.to_owned() } else { format!("usr/{path}") }

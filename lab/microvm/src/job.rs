@@ -1,4 +1,4 @@
-//! A job: a second archive that the kernel unpacks over the image's, so the image stays unchanged.
+//! A job: a second archive, unpacked over the image's, so the image stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use super::cpio::Archive;
 
 pub(super) const PLACE: &str = "job.json";
-/// For files with a relative path.
+/// For relative paths.
 const DIRECTORY: &str = "job";
 
 /// The work of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestJob {
-    /// A program of the image. It is the guest's first process, and must call [`super::guest::init`] if its only
-    /// argument is [`super::guest::INIT`]. That process runs it again for the work.
+    /// A program of the image, and the guest's first process. It must call [`super::guest::init`] if its only argument
+    /// is [`super::guest::INIT`], and runs again for the work.
     pub program: String,
-    /// Its arguments for the work.
+    /// Arguments for the work.
     pub args: Vec<String>,
-    /// Result files of the program by name; missing files are skipped.
+    /// Result files by name; missing ones are skipped.
     pub results: BTreeMap<String, String>,
-    /// Loads IPVS, which wakes the machine several times a second in every network namespace: hours of virtual time
-    /// would take minutes.
+    /// Loads IPVS, which wakes the machine several times a second per network namespace: hours of virtual time would
+    /// take minutes.
     pub ipvs: bool,
-    /// Targets of symbolic links by path.
+    /// Symbolic links by path.
     #[serde(skip)]
     pub links: BTreeMap<String, String>,
     /// Files by path, absolute or relative to the working directory.
@@ -33,7 +33,7 @@ pub struct GuestJob {
 }
 
 impl GuestJob {
-    /// Fails if a file is too large.
+    /// Fails for too large files.
     pub fn archive(&self) -> io::Result<Vec<u8>> {
         let mut archive = Archive::default();
         archive.directory(DIRECTORY);
@@ -50,7 +50,7 @@ impl GuestJob {
         Ok(bytes)
     }
 
-    /// The working directory in the guest.
+    /// The guest's working directory.
     pub fn directory() -> String {
         format!("/{DIRECTORY}")
     }

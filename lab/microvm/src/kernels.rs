@@ -1,4 +1,4 @@
-//! Kernels by name, and their parts of an image: kernel and modules.
+//! Kernels by name, and their parts: kernel and modules.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,27 +13,27 @@ use super::cache::{Cache, Sealed};
 use super::modules::{self, WANTED};
 use super::{tools, tree};
 
-/// A kernel to boot in a microVM.
+/// A kernel to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kernel {
     /// By package.
     Packaged(&'static Packaged),
-    /// A `vmlinuz` with its modules beside it or under `/lib/modules`.
+    /// A `vmlinuz` with modules beside it or under `/lib/modules`.
     File(PathBuf),
 }
 
-/// A kernel package of Debian.
+/// A Debian package.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packaged {
     /// The name for `--kernel`.
     pub name: &'static str,
-    /// Meta packages of the newest version in some release.
+    /// Each depends on some release's newest version.
     metas: &'static [&'static str],
-    /// The prefix of the package's name: a meta package may depend on another version.
+    /// Prefix of the package's name: a meta package may depend on another version.
     begins: &'static str,
 }
 
-/// The cloud flavour has all network functions and no hardware drivers, at a quarter of the size.
+/// The cloud flavour has all network functions, no hardware drivers, and a quarter of the size.
 pub static PACKAGED: [Packaged; 2] = [
     Packaged {
         name: "debian-6.1",
@@ -77,7 +77,7 @@ impl FromStr for Kernel {
     }
 }
 
-/// Names in a kernel's part: the kernel, the folder of modules, the file with the release.
+/// Names in a part: kernel, folder of modules, file with the release.
 pub(super) const KERNEL: &str = "kernel";
 pub(super) const MODULES: &str = "modules";
 pub(super) const RELEASE: &str = "release";
@@ -86,7 +86,7 @@ pub(super) const RELEASE: &str = "release";
 const LAYOUT: &str = "2";
 
 impl Kernel {
-    /// The kernel and its modules, from the cache or fetched into it.
+    /// From the cache, or fetched.
     pub fn part(&self, cache: &Cache) -> Result<Sealed, VmError> {
         cache.get(&self.cache_name()?, |folder| match self {
             Kernel::Packaged(packaged) => {
@@ -104,7 +104,7 @@ impl Kernel {
         })
     }
 
-    /// Whether an undamaged part is in the cache.
+    /// Whether an undamaged part is cached.
     pub fn is_cached(&self, cache: &Cache) -> bool {
         self.cache_name().is_ok_and(|place| cache.find(&place).is_some())
     }
@@ -127,7 +127,6 @@ fn boot_image(folder: &Path) -> Option<PathBuf> {
     fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(is_kernel)
 }
 
-/// With the modules of the image's release.
 fn fill_part(folder: &Path, image: &Path) -> Result<(), VmError> {
     let kernel = fs::read(image).map_err(VmError::io(format!("reading the kernel {}", image.display())))?;
     let release = bzimage::release(&kernel)

@@ -1,5 +1,5 @@
-//! Whether KVM works. `/dev/kvm` may exist on a virtual host although every guest crashes, so this boots a kernel
-//! without an archive, which takes KVM less than a second.
+//! Whether KVM works. On virtual hosts `/dev/kvm` may exist although guests crash, so this boots a kernel without an
+//! archive, which takes less than a second.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// After a reboot the answer may differ.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Whether `kernel` boots under KVM. Tested once per boot of the host.
+/// Whether `kernel` boots. Tested once per boot of the host.
 pub fn works(cache: &Cache, program: &QemuProgram, kernel: &Path) -> bool {
     if File::options().read(true).write(true).open("/dev/kvm").is_err() {
         return false;
@@ -27,7 +27,6 @@ pub fn works(cache: &Cache, program: &QemuProgram, kernel: &Path) -> bool {
     told.map_or_else(
         || {
             let works = boots(program, kernel, DEADLINE);
-            // A lost answer costs another test.
             let _ = known.map(|known| fs::write(known, if works { "yes\n" } else { "no\n" }));
             works
         },
@@ -42,7 +41,7 @@ fn boots(program: &QemuProgram, kernel: &Path, deadline: Duration) -> bool {
     let mut guest = launch::Guest::new(child, console);
     let (end, mut said) = (Instant::now() + deadline, Vec::new());
     loop {
-        // Checked first, so that the output before the end is complete.
+        // Checked first, so that the output is complete.
         let over = guest.is_over();
         said.extend(guest.new_output().unwrap_or_default());
         if String::from_utf8_lossy(&said).contains(BOOTED) {
@@ -59,7 +58,7 @@ fn boots(program: &QemuProgram, kernel: &Path, deadline: Duration) -> bool {
 mod tests {
     use super::*;
 
-    /// A program that gets its console from QEMU's arguments and then runs `rest`.
+    /// Gets its console from QEMU's arguments, then runs `rest`.
     fn pretending(rest: &str) -> QemuProgram {
         let find = "for word; do case $word in file,*path=*) console=${word##*path=};; esac; done";
         let command = ["sh", "-c", &format!("{find}; {rest}"), "qemu"].map(str::to_owned);

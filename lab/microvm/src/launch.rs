@@ -1,5 +1,5 @@
-//! Runs QEMU, reads its console, and ends it at the deadline. QEMU dies with the thread that started it; archive and
-//! console are memory of this process.
+//! Runs QEMU and reads its console. QEMU dies with the thread that started it; archive and console are memory of this
+//! process.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,8 +21,7 @@ use super::qemu::{self, Boot, Clock, QemuProgram};
 /// Between reads of the console.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Runs `job` in `image`; `progress` gets the guest's lines. Fails if the job does not end before `deadline` on the
-/// host's clock.
+/// `progress` gets the guest's lines. Fails if the job exceeds `deadline` on the host's clock.
 pub fn run(
     program: &QemuProgram,
     image: &Image,
@@ -34,7 +33,7 @@ pub fn run(
     run_unless(program, image, job, clock, deadline, progress, &|| false)
 }
 
-/// Like [`run`]; fails with [`VmError::Stopped`] once `stopped`, called several times a second, returns true.
+/// Like [`run`]; fails with [`VmError::Stopped`] once `stopped` (called several times a second) returns true.
 pub fn run_unless(
     program: &QemuProgram,
     image: &Image,
@@ -52,7 +51,7 @@ pub fn run_unless(
     })
 }
 
-/// A microVM with a job, which ends when this is dropped.
+/// A microVM, ended on drop.
 pub struct BootedVm {
     guest: Guest,
     console: Console,
@@ -61,7 +60,7 @@ pub struct BootedVm {
 }
 
 impl BootedVm {
-    /// Boots `image` with `job`; `line` is the other end of a second serial line.
+    /// `line` is the other end of a second serial line.
     pub fn boot(
         program: &QemuProgram,
         image: &Image,
@@ -84,15 +83,15 @@ impl BootedVm {
         Ok(BootedVm { guest: Guest::new(child, console), console: Console::default(), _archive: archive })
     }
 
-    /// Waits for the end of the job; `progress` gets the guest's lines. `look`, called several times a second, returns
-    /// the exceeded deadline, or fails.
+    /// Waits for the job; `progress` gets the guest's lines. `look`, called several times a second, returns the
+    /// exceeded deadline, or fails.
     pub fn attend(
         mut self,
         progress: &mut dyn FnMut(&str),
         look: &mut dyn FnMut() -> Result<Option<Duration>, VmError>,
     ) -> Result<Ended, VmError> {
         loop {
-            // Checked first, so that the output before the end is complete.
+            // Checked first, so that the output is complete.
             let is_over = self.guest.is_over();
             let came = self.guest.new_output().map_err(VmError::io("reading the microVM's console"))?;
             for line in self.console.feed(&came) {
@@ -125,7 +124,6 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// `child` writes to `line`.
     pub(super) fn new(child: Child, line: File) -> Guest {
         Guest { child, line, read: 0 }
     }
@@ -169,18 +167,17 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // The job is over, so the guest need not power off.
+        // The job is over.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// QEMU dies with this thread.
 pub(super) fn start(program: &QemuProgram, arguments: &[String]) -> Result<Child, VmError> {
     start_with(program, arguments, None)
 }
 
-/// `line` becomes standard input and output.
+/// `line`: standard input and output.
 fn start_with(program: &QemuProgram, arguments: &[String], line: Option<OwnedFd>) -> Result<Child, VmError> {
     let (name, first) = program.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
     let mut command = Command::new(name);

@@ -1,10 +1,9 @@
 //! Runs a program on a distribution's kernel, in a small virtual machine under QEMU.
 //!
-//! [`apt`] fetches Debian packages into a [`cache`], where [`bzimage`] and [`modules`] are unpacked once; kernel,
-//! modules, tools and the caller's programs become an [`image`]; a [`job`] is appended; [`qemu`] writes the command
-//! line, and [`launch`] runs it. In the guest [`guest`] is PID 1, runs the job and sends results over the serial line
-//! ([`console`]); an interactive command has a line of its own ([`session`]). `examples/other_kernel.rs` shows that
-//! equal seeds give equal times and random bytes.
+//! [`apt`] fetches Debian packages into a [`cache`], where [`bzimage`] and [`modules`] unpack them; kernel, modules,
+//! tools and programs become an [`image`], followed by a [`job`]; [`qemu`] writes the command line, [`launch`] runs it.
+//! In the guest [`guest`] is PID 1, runs the job and sends results over the serial line ([`console`]); an interactive
+//! command has its own line ([`session`]). In `examples/other_kernel.rs` equal seeds give equal times and random bytes.
 
 #![warn(missing_docs)]
 

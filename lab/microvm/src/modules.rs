@@ -1,4 +1,4 @@
-//! Kernel modules: selection, dependencies, and loading order.
+//! Selects kernel modules and orders them for loading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::VmError;
 use super::elf;
 
-/// Modules that a guest loads at boot; a missing one may be built in.
+/// Loaded at boot; missing ones may be built in.
 pub const WANTED: &[&str] = &[
     "nf_conntrack nf_nat nf_conntrack_netlink nfnetlink_log",
     // iptables over nf_tables
@@ -29,7 +29,7 @@ pub const WANTED: &[&str] = &[
     "ip_vs_fo ip_vs_ovf",
 ];
 
-/// A module to load.
+/// A kernel module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     /// With `_` for `-`.
@@ -38,7 +38,7 @@ pub struct Module {
     pub object: Vec<u8>,
 }
 
-/// The wanted modules and their dependencies in loading order.
+/// With dependencies, in loading order.
 pub fn in_order(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, VmError> {
     let files = index(folder).map_err(VmError::io(format!("looking for modules in {}", folder.display())))?;
     let mut walk = ModuleWalk { files, seen: BTreeSet::new(), modules: Vec::new() };
@@ -56,10 +56,10 @@ struct ModuleWalk {
 
 impl ModuleWalk {
     fn visit(&mut self, name: &str) -> Result<(), VmError> {
-        // Modules ask for an algorithm by name; without a module of that name the portable one provides it.
+        // Modules request an algorithm by name; the portable one also provides it.
         let portable = format!("{name}_generic");
         let name = if self.files.contains_key(name) { name } else { &portable };
-        // A missing module is built into the kernel, or unavailable.
+        // A missing module is built in or unavailable.
         let Some(path) = self.files.get(name).filter(|_| !self.seen.contains(name)) else { return Ok(()) };
         let object = read(path).map_err(VmError::io(format!("reading the module {}", path.display())))?;
         self.seen.insert(name.to_owned());
@@ -104,9 +104,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(object)
 }
 
-/// Removes the signature: `struct module_signature`, whose last word is the signature's length, and a mark
-/// (`include/linux/module_signature.h`). Verification is most of the loading time, and the image's hash already covers
-/// the module.
+/// Removes the signature: `struct module_signature`, whose last word is its length, and a mark
+/// (`include/linux/module_signature.h`). Its verification is most of the loading time; the image's hash covers it.
 fn unsigned(object: &[u8]) -> &[u8] {
     const MARK: &[u8] = b"~Module signature appended~\n";
     const TRAILER: usize = 12;
@@ -118,7 +117,6 @@ fn unsigned(object: &[u8]) -> &[u8] {
     without().unwrap_or(object)
 }
 
-/// `depends`, and `softdep` before the module.
 fn dependencies(object: &[u8]) -> Vec<String> {
     let info = elf::section(object, ".modinfo").unwrap_or_default();
     let mut dependencies = Vec::new();
@@ -138,7 +136,6 @@ fn dependencies(object: &[u8]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The smallest object with a `.modinfo`.
     fn object(info: &str) -> Vec<u8> {
         let names = b"\0.modinfo\0";
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();

@@ -1,4 +1,4 @@
-//! Tests a kernel's functions by use, in an unused network namespace.
+//! Tests a kernel's functions in an unused network namespace.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -7,19 +7,19 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-/// A kernel's functions.
+/// Working functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
-    /// Of the kernel.
+    /// Kernel release.
     pub release: String,
-    /// Functions that work, such as `ipvs/mh`.
+    /// Such as `ipvs/mh`.
     pub can: BTreeSet<String>,
 }
 
 const SCHEDULERS: [&str; 14] =
     ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos"];
 
-/// The rules of a few hundred endpoints in one message.
+/// Hundreds of endpoints' rules in one message.
 const LARGE_BATCHES: &str = "largeBatches";
 const LARGE_BATCH: usize = 1000;
 
@@ -64,7 +64,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tests everything, and leaves objects in the namespace.
+/// Leaves objects in the namespace.
 pub fn all() -> Abilities {
     let release =
         nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
@@ -105,13 +105,13 @@ impl Abilities {
     }
 }
 
-/// An answer of other operations is invalid.
+/// Identifies the tests of a result.
 pub fn operations() -> String {
     format!("{OPERATIONS:?}{SCHEDULERS:?}{LARGE_BATCHES}{LARGE_BATCH}")
 }
 
-/// iptables-nft sends a transaction as one message. It enlarges the socket buffer by `SO_SNDBUFFORCE`, which the kernel
-/// allows in the first user namespace only.
+/// iptables-nft sends a transaction as one message. Only in the first user namespace can `SO_SNDBUFFORCE` enlarge the
+/// socket buffer for it.
 fn takes_large_batches() -> bool {
     let mut text = "*filter\n:PROBE - [0:0]\n".to_owned();
     for number in 0..LARGE_BATCH {
@@ -125,7 +125,7 @@ fn takes_large_batches() -> bool {
     })
 }
 
-/// The script of `nft` is one word.
+/// A script of `nft` is one word.
 fn words(command: &str) -> Vec<&str> {
     match command.split_once(' ') {
         Some(("nft", script)) => vec!["nft", script],
@@ -138,7 +138,6 @@ fn works(argv: &[&str]) -> bool {
     command(program, args).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Without output.
 fn command(program: &str, args: &[&str]) -> Command {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! QEMU's command line, and the reason of each argument.
+//! QEMU's command line.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,34 +8,33 @@ use super::cache::Cache;
 use super::guest::INIT;
 use super::tools;
 
-/// The guest's processors and clock.
+/// Processors and clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// One processor. Its instruction count is the time, and idle time is skipped. The seed decides the guest's random
-    /// numbers.
+    /// One processor, whose instruction count is the time. Skips idle time. The seed decides random numbers.
     Counted {
         /// Of random numbers.
         seed: u64,
     },
-    /// Several processors on the host's clock.
+    /// Several processors, the host's clock.
     Host {
         /// Hardware virtualization.
         kvm: bool,
     },
 }
 
-/// The parameters of a boot.
+/// Parameters of a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boot {
     /// The kernel.
     pub kernel: PathBuf,
     /// The archives.
     pub archive: PathBuf,
-    /// The first process, a name without spaces.
+    /// First process, without spaces.
     pub program: String,
-    /// The file for the output of the serial line.
+    /// File for the serial line's output.
     pub console: PathBuf,
-    /// Adds a second serial line on QEMU's standard input and output.
+    /// A second serial line, on standard input and output.
     pub line: bool,
     /// Processors and clock.
     pub clock: Clock,
@@ -45,20 +44,20 @@ pub struct Boot {
 
 /// In MiB: three times the unpacked size of an image with debug builds.
 pub const MEMORY: u32 = 1024;
-/// On the host's clock. More are not faster under emulation.
+/// With the host's clock. More are no faster under emulation.
 const PROCESSORS: u32 = 2;
 
-/// How to start QEMU.
+/// Starts QEMU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QemuProgram {
     /// Program and first arguments.
     pub command: Vec<String>,
-    /// Environment variables.
+    /// Environment.
     pub env: Vec<(String, String)>,
 }
 
 impl QemuProgram {
-    /// The host's QEMU, or the one in the cache, fetched if missing.
+    /// The host's, the cached, or a fetched one.
     pub fn find(cache: &Cache) -> Result<QemuProgram, VmError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
@@ -68,7 +67,7 @@ impl QemuProgram {
         }
     }
 
-    /// The version, such as `7.2.22`. Emulation, instruction counts and seeds depend on it.
+    /// Such as `7.2.22`. Emulation, instruction counts and seeds depend on it.
     pub fn version(&self) -> Result<String, VmError> {
         let (name, first) = self.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
         let output = Command::new(name).args(first).arg("--version").envs(self.env.iter().cloned()).output();
@@ -81,7 +80,6 @@ impl QemuProgram {
         })
     }
 
-    /// With its own loader and libraries.
     fn unpacked(folder: &Path) -> QemuProgram {
         let at = |name: &str| folder.join(name).display().to_string();
         let command = [
@@ -97,13 +95,12 @@ impl QemuProgram {
 }
 
 fn kernel_arguments(clock: Clock, program: &str) -> String {
-    // nokaslr, norandmaps: addresses do not depend on the seed, and QEMU translates equal ones once.
+    // nokaslr, norandmaps: addresses do not depend on the seed; QEMU translates equal ones once.
     // tsc=reliable: an instruction count needs no comparison with another clock.
-    // nolapic_timer: uses the HPET. The calibration of the local timer spins for 100 ms with pauses, which take QEMU
-    // three seconds.
-    // no_timer_check: on a busy host the kernel may miss the tick that it tests, and panic.
+    // nolapic_timer: uses the HPET. Calibrating the local timer spins for 100 ms with pauses: three seconds in QEMU.
+    // no_timer_check: on a busy host the kernel may miss the tested tick and panic.
     // mitigations=off: an emulated processor leaks nothing, and page table switches are slow.
-    // psi=0, cgroup_disable=memory: these statistics wake an idle machine.
+    // psi=0, cgroup_disable=memory: these statistics wake idle machines.
     let clock = match clock {
         Clock::Counted { .. } => "tsc=reliable nolapic_timer",
         Clock::Host { .. } => "reboot=t no_timer_check",
@@ -114,8 +111,8 @@ fn kernel_arguments(clock: Clock, program: &str) -> String {
     )
 }
 
-/// Every argument after the program. `rdrand` gives random numbers. `arat` keeps the timer in sleep; without it the
-/// kernel ticks 250 times a second. `q35` has an HPET with a longer range than the timers of QEMU's `microvm`.
+/// `rdrand` gives random numbers. Without `arat`, which keeps the timer in sleep, the kernel ticks 250 times a second.
+/// `q35` has an HPET, whose range exceeds the timers of QEMU's `microvm`.
 pub fn arguments(boot: &Boot) -> Vec<String> {
     let machine = match boot.clock {
         Clock::Counted { seed } => format!(
@@ -139,16 +136,16 @@ pub fn arguments(boot: &Boot) -> Vec<String> {
 
 const KVM: &str = "-M q35 -accel kvm -cpu host";
 
-/// For the KVM test: a kernel without archive, all messages on `console`.
+/// For the KVM test.
 pub(super) fn probe_arguments(kernel: &Path, console: &Path) -> Vec<String> {
     bare(KVM, 256, kernel, console, "console=ttyS0 panic=-1 reboot=t")
 }
 
-/// Memory in MiB, a kernel, a serial line to a file, no other device.
+/// No other devices.
 fn bare(machine: &str, memory: u32, kernel: &Path, console: &Path, append: &str) -> Vec<String> {
     let fixed = "-nodefaults -no-user-config -nic none -display none -monitor none -no-reboot";
     let mut arguments: Vec<String> = format!("{machine} {fixed}").split_whitespace().map(str::to_owned).collect();
-    // QEMU reads a doubled comma as a comma.
+    // QEMU's escape for a comma.
     let console = console.display().to_string().replace(',', ",,");
     for (option, value) in [
         ("-m", memory.to_string()),

@@ -1,4 +1,4 @@
-//! The guest's programs besides the caller's, and QEMU for a host without one.
+//! Programs for guests, and QEMU for hosts without one.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,11 @@ use super::apt::{self, Apt};
 use super::cache::{Cache, Sealed};
 use super::tree;
 
-/// Programs for scenarios and proxies.
 const PACKAGES: [&str; 7] = ["busybox-static", "conntrack", "iproute2", "ipset", "iptables", "ipvsadm", "nftables"];
 /// With and without merged `/usr`.
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 
-/// The guest's `bin`, `lib` and `xtables` (extensions of iptables).
+/// `bin`, `lib` and `xtables` (iptables' extensions).
 pub(super) fn guest(cache: &Cache) -> Result<Sealed, VmError> {
     let name = format!("packages/tools-{}", &tree::hash_of(PACKAGES)[..12]);
     cache.get(&name, |folder| {
@@ -37,7 +36,7 @@ pub(super) fn guest(cache: &Cache) -> Result<Sealed, VmError> {
     })
 }
 
-/// With libraries, firmware and the module for emulation.
+/// With libraries, firmware and the emulation module.
 pub(super) fn qemu(cache: &Cache) -> Result<Sealed, VmError> {
     cache.get("packages/qemu", |folder| {
         let apt = Apt::open(cache)?;
@@ -66,7 +65,7 @@ pub(super) fn temporary_folder(cache: &Cache) -> Result<tempfile::TempDir, VmErr
     tempfile::tempdir_in(&folder).map_err(VmError::io(format!("making a folder in {}", folder.display())))
 }
 
-/// Copies the selected files of a folder without its sub-folders; links stay links within `to`.
+/// Skips sub-folders; links stay within `to`.
 fn copy_files(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), VmError> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     let failed = || VmError::io(format!("copying {} to {}", from.display(), to.display()));
@@ -81,7 +80,6 @@ fn copy_files(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(
         let new = to.join(name);
         if kind.is_symlink() {
             let target = fs::read_link(&path).map_err(failed())?;
-            // All links and their targets are in one folder.
             let target = target.file_name().unwrap_or_default();
             if target != name && !new.exists() {
                 std::os::unix::fs::symlink(target, new).map_err(failed())?;

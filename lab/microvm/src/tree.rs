@@ -1,5 +1,3 @@
-//! Hashes of folders.
-
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -7,7 +5,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// Hexadecimal SHA-256 of every path, kind, execute permission and content below `folder`.
+/// Hexadecimal SHA-256 of paths, kinds, execute permissions and contents.
 pub(super) fn hash(folder: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     feed(&mut hasher, folder, Path::new(""))?;

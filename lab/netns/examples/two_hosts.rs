@@ -1,4 +1,4 @@
-//! Two hosts on a veth pair, without root: `cargo run -p svclab-netns --example two_hosts`.
+//! `cargo run -p svclab-netns --example two_hosts`, without root.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use svclab_netns::{sandbox, sockets};
 const ETH0: u32 = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Must run before any other thread exists.
+    // Before any other thread exists.
     sandbox::enter()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(connect())
 }

@@ -1,6 +1,6 @@
 //! Captures packets on all interfaces of a namespace (packet(7)).
 //!
-//! The kernel queues packets with timestamps, so reading can wait. A full queue drops later packets.
+//! The kernel queues and timestamps packets, so reading can wait. A full queue drops.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,50 +12,50 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-/// Bytes, including the kernel's overhead.
+/// Bytes, with the kernel's overhead.
 const QUEUE: usize = 8 << 20;
-/// Bytes read per packet; exceeds any useful snap length.
+/// Bytes read per packet, above useful snap lengths.
 pub const LONGEST: usize = 2048;
 
 /// A captured packet without link header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// Time since the Unix epoch.
+    /// Since the Unix epoch.
     pub at: Duration,
     /// Interface index.
     pub interface: u32,
     /// EtherType.
     pub protocol: u16,
-    /// Type of link (`ARPHRD_…`).
+    /// Link type (`ARPHRD_…`).
     pub hardware: u16,
-    /// Direction (`PACKET_…`).
+    /// `PACKET_…`.
     pub direction: u8,
-    /// Link address of the sender.
+    /// Sender's link address.
     pub address: [u8; 8],
     /// Length of the address.
     pub address_length: u8,
-    /// Original length of the packet.
+    /// Original length.
     pub length: usize,
     /// The first [`LONGEST`] bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A socket that gets a copy of every packet.
+/// Copies every packet.
 #[derive(Debug)]
 pub struct Capture(OwnedFd);
 
 impl Capture {
-    /// Begins the capture; call on the namespace's thread.
+    /// Call on the namespace's thread.
     pub fn open() -> io::Result<Capture> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, SockProtocol::EthAll)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        // Without the privilege the socket keeps the default queue.
+        // Without the privilege the queue has the default size.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &QUEUE);
         Ok(Capture(socket))
     }
 
-    /// The first packets for which `wanted` holds; others are lost.
+    /// The first `most` wanted packets; others are lost.
     pub fn packets(&self, most: usize, wanted: impl Fn(&CapturedPacket) -> bool) -> io::Result<Vec<CapturedPacket>> {
         let mut packets = Vec::new();
         while packets.len() < most {
@@ -63,7 +63,7 @@ impl Capture {
                 Ok(Some(packet)) if wanted(&packet) => packets.push(packet),
                 Ok(_) => {}
                 Err(Errno::EAGAIN) => break,
-                // An interface went down; the capture of others continues.
+                // An interface went down; others continue.
                 Err(Errno::ENETDOWN) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -71,7 +71,7 @@ impl Capture {
         Ok(packets)
     }
 
-    /// The packets since the last call.
+    /// Packets since the last call.
     pub fn waiting(&self) -> io::Result<Vec<CapturedPacket>> {
         self.packets(usize::MAX, |_| true)
     }

@@ -1,5 +1,3 @@
-//! Explains why the kernel refused the sandbox.
-
 use std::fs;
 use std::io;
 

@@ -1,6 +1,5 @@
-//! Enters a host of a running lab from another terminal.
-//!
-//! Uses the namespaces of the host's thread and of the sandbox's first process; [`labs`](super::labs) finds both.
+//! Enters a host of a running lab from another terminal: the namespaces of its thread and of the sandbox's first
+//! process, which [`labs`](super::labs) finds.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use super::labs::{SandboxInit, is_own_user_namespace, not_own};
 use super::namespace::Namespace;
 use super::{NetnsError, sandbox, sys};
 
-/// The `nsenter` command line (util-linux) that enters a host.
+/// Command line of `nsenter` (util-linux).
 pub fn line(namespace: &Namespace) -> Option<String> {
     let thread = namespace.thread_dir()?;
     let process = thread.parent()?.parent()?.display();
@@ -29,13 +28,13 @@ pub fn line(namespace: &Namespace) -> Option<String> {
     ))
 }
 
-/// Running a command in a lab failed.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// Entering the namespaces failed.
+    /// Entering the namespaces.
     #[error(transparent)]
     Enter(#[from] NetnsError),
-    /// Starting the program failed.
+    /// Starting the program.
     #[error("{program}: {source}")]
     Program {
         /// The program.
@@ -45,13 +44,13 @@ pub enum ExecError {
     },
 }
 
-/// Moves this process into a host of a running lab (the PID namespace applies to its children). Call before any thread
+/// Moves this process into a host of a running lab (its PID namespace: for children only). Call before any thread
 /// exists.
 ///
 /// # Errors
-/// The process is no lab of this user any more, or the kernel refuses.
+/// The lab has ended or is another user's, or the kernel refuses.
 pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
-    // The process id may have been reused.
+    // Process ids are reused.
     let refused = |source| NetnsError::Io { attempted: format!("entering {}", place.place), source };
     let init = SandboxInit::own(place.pid).ok_or_else(|| refused(not_own(place.pid)))?;
     let thread = Path::new("task").join(place.tid.to_string());
@@ -78,7 +77,7 @@ pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
     Ok(())
 }
 
-/// Runs a command on a host of a running lab with additional environment variables. Call before any thread exists.
+/// Runs a command on a lab's host, with additional environment. Call before any thread exists.
 pub fn exec(place: &LabPlace, argv: &[String], environment: &[(String, String)]) -> Result<ExitStatus, ExecError> {
     let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
     join(place)?;

@@ -1,7 +1,5 @@
-//! Protects the host from the host's root in the sandbox, which has no user namespace.
-//!
-//! Against accidents only: proxies raise kernel settings, load modules and write to `/sys`. A malicious program can
-//! remount.
+//! Protects the host from its root in the sandbox, which has no user namespace: from accidents of proxies, which set
+//! kernel settings, load modules and write to `/sys`, not from programs that remount.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +10,7 @@ use caps::{CapSet, Capability};
 
 use super::sys;
 
-/// Container runtimes mask the same paths; a kernel may lack some.
+/// As container runtimes mask; a kernel may lack some.
 const CLOSED: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 const NETWORK: &str = "/proc/sys/net";
@@ -46,19 +44,18 @@ const DROPPED: [Capability; 20] = [
     Capability::CAP_CHECKPOINT_RESTORE,
 ];
 
-/// Kernel settings become read-only except those of the network namespace.
-///
-/// The kernel itself protects machine-wide settings below `net` in every namespace but the first.
+/// Kernel settings become read-only except the network namespace's. Below `net` the kernel protects machine-wide ones
+/// in every namespace but the first.
 pub(super) fn settings() -> io::Result<()> {
     let network = File::open(NETWORK)?;
     for path in CLOSED.map(Path::new).into_iter().filter(|path| path.exists()) {
         sys::mount_read_only(path)?;
     }
-    // The descriptor still refers to the writable mount.
+    // The descriptor keeps the writable mount.
     sys::bind_mount(&PathBuf::from(format!("/proc/self/fd/{}", network.as_raw_fd())), Path::new(NETWORK))
 }
 
-/// Mounts a `/sys` that is writable only below [`VIRTUAL`].
+/// A `/sys` that is writable below [`VIRTUAL`] only.
 pub(super) fn devices() -> io::Result<()> {
     let (aside, at) = (Path::new(ASIDE), Path::new("/sys"));
     std::fs::create_dir_all(aside)?;
@@ -73,7 +70,7 @@ pub(super) fn devices() -> io::Result<()> {
         sys::bind_mount(&aside.join(VIRTUAL), &at.join(VIRTUAL))?;
         sys::unmount(aside)?;
     }
-    // `aside` is not removed: another thread may use it.
+    // Other threads may use `aside`.
     Ok(())
 }
 
@@ -82,7 +79,7 @@ pub(super) fn capabilities() -> io::Result<()> {
     let gone = |error: caps::errors::CapsError| io::Error::other(error.to_string());
     for set in [CapSet::Bounding, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         for capability in DROPPED {
-            // An old kernel lacks the newest capabilities.
+            // Old kernels lack new capabilities.
             if caps::has_cap(None, set, capability).unwrap_or(false) {
                 caps::drop(None, set, capability).map_err(gone)?;
             }

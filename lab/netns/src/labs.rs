@@ -1,7 +1,7 @@
-//! Finds the labs that run on this machine.
+//! Finds running labs.
 //!
-//! A lab lists its hosts in a file in its private `/run`, which its user sees below `/proc/PID/root`; PID is its first
-//! inner process. An interactive lab also describes itself and may listen on a socket.
+//! A lab lists its hosts in a file in its private `/run`, which its user sees below `/proc/PID/root` (PID: its first
+//! inner process). Interactive labs also describe themselves and may listen on a socket.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -23,31 +23,31 @@ use super::{sandbox, sys};
 const PLACES: &str = "places";
 /// Name, scenario and mode, one per line.
 const ABOUT: &str = "about";
-/// In bytes; enough for thousands of hosts.
+/// Bytes; enough for thousands of hosts.
 const LONGEST_LIST: u64 = 1 << 20;
-/// The outer process kills the lab earlier, after ten seconds.
+/// Longer than the ten seconds before the outer process kills the lab.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A host of a running lab.
+/// A running lab's host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabPlace {
     /// First inner process, in the caller's PID namespace.
     pub pid: i32,
-    /// The host, for example `node/a` or `pod/default/web`.
+    /// `node/a`, `pod/default/web`.
     pub place: String,
     /// The host's thread, in the caller's PID namespace.
     pub tid: i32,
 }
 
-/// A lab's description.
+/// Of an interactive lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabDescription {
-    /// The lab's name, unique per user.
+    /// Unique per user.
     pub name: String,
-    /// The scenario's path.
+    /// Path.
     pub scenario: String,
-    /// The mode of the proxies.
+    /// The proxies' mode.
     pub mode: String,
 }
 
@@ -56,9 +56,9 @@ pub struct LabDescription {
 pub struct RunningLab {
     /// First inner process, in the caller's PID namespace.
     pub pid: i32,
-    /// Process id of the outer process.
+    /// The outer process.
     pub outer: i32,
-    /// `None` for a non-interactive run.
+    /// `None`: not interactive.
     pub about: Option<LabDescription>,
     /// Start time.
     pub since: SystemTime,
@@ -66,7 +66,7 @@ pub struct RunningLab {
     pub places: Vec<LabPlace>,
 }
 
-/// Writes the list of this lab's hosts.
+/// Writes the hosts' list.
 pub fn publish<'a>(places: impl Iterator<Item = (String, &'a Namespace)>) -> io::Result<()> {
     let mut text = String::new();
     for (place, namespace) in places {
@@ -78,7 +78,7 @@ pub fn publish<'a>(places: impl Iterator<Item = (String, &'a Namespace)>) -> io:
     replace(PLACES, &text)
 }
 
-/// Writes this lab's description.
+/// Writes the description.
 pub fn announce(about: &LabDescription) -> io::Result<()> {
     replace(ABOUT, &format!("{}\n{}\n{}\n", about.name, about.scenario, about.mode))
 }
@@ -102,23 +102,23 @@ pub fn labs() -> Vec<RunningLab> {
     labs
 }
 
-/// All hosts of all labs of this user.
+/// Hosts of this user's labs.
 #[must_use]
 pub fn running() -> Vec<LabPlace> {
     labs().into_iter().flat_map(|lab| lab.places).collect()
 }
 
-/// Connects to a socket in a lab's work directory.
+/// To a socket in the work directory.
 pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
     let init = SandboxInit::own(pid).ok_or_else(|| not_own(pid))?;
     let folder = init.work_dir()?;
     UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Ends a lab with SIGINT, later SIGKILL, and waits for its inner and outer process.
+/// Sends SIGINT, later SIGKILL, and waits for both processes.
 ///
 /// # Errors
-/// The process is no lab of this user any more, or survives SIGKILL.
+/// The lab is another user's, or survives SIGKILL.
 pub fn end(lab: &RunningLab) -> io::Result<()> {
     let init = SandboxInit::own(lab.pid).ok_or_else(|| not_own(lab.pid))?;
     let outer = SandboxInit::directory(lab.outer);
@@ -135,12 +135,11 @@ pub(super) fn not_own(pid: i32) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// A sandbox's first process, by its `/proc` directory: reuse of the process id cannot redirect later opens.
+/// A sandbox's first process, by its `/proc` directory: a reused process id cannot redirect later opens.
 pub(super) struct SandboxInit(File);
 
 impl SandboxInit {
-    /// `None` unless the process can be a lab of this user. Root must not enter others: it would run programs that
-    /// their users control.
+    /// `None` unless the process can be this user's lab. Root must not enter others, whose users control the programs.
     pub(super) fn own(pid: i32) -> Option<SandboxInit> {
         let init = SandboxInit::directory(pid)?;
         let status = init.status().ok()?;
@@ -162,7 +161,7 @@ impl SandboxInit {
         Ok(status)
     }
 
-    /// A zombie counts as gone.
+    /// Counts zombies as gone.
     fn is_gone_within(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         loop {
@@ -194,7 +193,7 @@ impl SandboxInit {
         Ok(RunningLab { pid, outer, about, since, places: places.collect() })
     }
 
-    /// Rejects symbolic links and other users' directories.
+    /// Rejects links and other users' directories.
     fn work_dir(&self) -> io::Result<File> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_PATH | OFlag::O_DIRECTORY;
         let mut folder = self.open("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
@@ -205,7 +204,7 @@ impl SandboxInit {
     }
 }
 
-/// Text and modification time; rejects other users' files.
+/// With modification time; rejects other users' files.
 fn read(folder: &File, name: &str) -> io::Result<(String, SystemTime)> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY | OFlag::O_NONBLOCK;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -232,8 +231,8 @@ fn field<'a>(status: &'a str, name: &str) -> Vec<&'a str> {
     values.unwrap_or_default().split_whitespace().collect()
 }
 
-/// Whether the process is PID 1 of a nested PID namespace, with `own` as all four user ids (unlike a set-user-ID
-/// program).
+/// Whether the process is a nested PID namespace's PID 1, with `own` as all four user ids (unlike set-user-ID
+/// programs).
 fn is_sandbox_init_of(status: &str, own: u32) -> bool {
     let (ids, users, own) = (field(status, "NSpid:"), field(status, "Uid:"), own.to_string());
     ids.len() > 1 && ids.last() == Some(&"1") && users.len() == 4 && users.iter().all(|user| *user == own)

@@ -1,8 +1,8 @@
 //! Network namespaces without root.
 //!
-//! [`sandbox::enter`], called first in `main`, moves the rest of the program into new namespaces; everything inside
-//! ends with the program. A [`namespace::Namespace`] is a host inside: its thread creates sockets and starts programs.
-//! [`links`] configures interfaces and routes, [`netem`] impairs traffic. See `examples/two_hosts.rs`.
+//! [`sandbox::enter`], called first in `main`, moves the program into new namespaces, which end with it. A
+//! [`namespace::Namespace`] is a host inside: its thread creates sockets and starts programs. [`links`] configures
+//! interfaces and routes, [`netem`] impairs traffic. Example: `examples/two_hosts.rs`.
 //!
 //! Only `sys.rs` enters namespaces, forks and mounts.
 
@@ -30,31 +30,31 @@ use std::io;
 
 pub use loopback::loopback_up;
 
-/// The kernel kills the command's process when the thread that starts it ends.
+/// The kernel kills the command with the thread that starts it.
 pub fn die_with_this_process(command: &mut std::process::Command) {
     sys::die_with_this_process(command);
 }
 
-/// A kernel operation failed.
+/// A failed kernel operation.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// A system call failed.
+    /// A system call.
     #[error("{attempted}: {source}")]
     Io {
-        /// The operation and its object.
+        /// Operation and object.
         attempted: String,
         /// The cause.
         source: io::Error,
     },
-    /// A route netlink request failed.
+    /// A route netlink request.
     #[error("{attempted}: {source}")]
     Netlink {
-        /// The operation and its object.
+        /// Operation and object.
         attempted: String,
         /// The cause.
         source: Box<rtnetlink::Error>,
     },
-    /// The namespace's thread has ended.
+    /// The namespace's thread ended.
     #[error("namespace {0} is gone")]
     Gone(String),
 }

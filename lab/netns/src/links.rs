@@ -1,6 +1,5 @@
-//! Interfaces, addresses, routes and neighbours, over route netlink.
-//!
-//! The caller chooses interface indices: no look-ups, deterministic.
+//! Interfaces, addresses, routes and neighbours over route netlink. The caller chooses interface indices:
+//! deterministic, without look-ups.
 
 use std::future::ready;
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,15 +23,15 @@ use tokio::task::AbortHandle;
 use super::NetnsError;
 use super::mac::Mac;
 
-/// Time limit; usually some milliseconds suffice.
+/// Usually milliseconds suffice.
 const WORKING_WITHIN: Duration = Duration::from_secs(5);
 
 /// A bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct Bridge<'a> {
-    /// Interface name.
+    /// Name.
     pub name: &'a str,
-    /// Interface index.
+    /// Index.
     pub index: u32,
     /// MAC address.
     pub mac: Mac,
@@ -41,17 +40,17 @@ pub struct Bridge<'a> {
 /// A VXLAN device.
 #[derive(Debug, Clone, Copy)]
 pub struct Vxlan<'a> {
-    /// Interface name.
+    /// Name.
     pub name: &'a str,
-    /// Interface index.
+    /// Index.
     pub index: u32,
     /// MAC address.
     pub mac: Mac,
-    /// VXLAN network identifier.
+    /// Network identifier.
     pub vni: u32,
-    /// UDP port of both ends.
+    /// Both ends' UDP port.
     pub port: u16,
-    /// Source address of outer packets.
+    /// Outer source address.
     pub local: IpAddr,
     /// MTU of inner packets.
     pub mtu: u32,
@@ -60,24 +59,24 @@ pub struct Vxlan<'a> {
 /// One end of a veth pair.
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
-    /// Interface name.
+    /// Name.
     pub name: &'a str,
-    /// Interface index in its namespace.
+    /// Index in its namespace.
     pub index: u32,
     /// MAC address.
     pub mac: Mac,
 }
 
-/// The next hop of a route.
+/// A route's next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHop {
-    /// A directly connected interface, by index.
+    /// Directly connected, by index.
     Device(u32),
-    /// A gateway behind an interface.
+    /// Address and interface.
     Gateway(IpAddr, u32),
-    /// Several gateways behind an interface, chosen by flow hash.
+    /// Gateways behind an interface, by flow hash.
     OneOf(Vec<IpAddr>, u32),
-    /// Drops packets silently.
+    /// Drops silently.
     Blackhole,
 }
 
@@ -88,9 +87,9 @@ pub struct Route {
     pub destination: IpNet,
     /// Next hop.
     pub hop: NextHop,
-    /// Preferred source address.
+    /// Preferred source.
     pub source: Option<IpAddr>,
-    /// Metric (`RTA_PRIORITY`, lower wins); `None` for the kernel's default.
+    /// `RTA_PRIORITY`, lower wins; `None`: the kernel's default.
     pub metric: Option<u32>,
 }
 
@@ -101,7 +100,7 @@ impl Route {
     }
 }
 
-/// A route netlink socket of a namespace.
+/// A namespace's route netlink socket.
 #[derive(Clone)]
 pub struct Links {
     namespace: Arc<str>,
@@ -138,7 +137,7 @@ impl Links {
         done.map_err(self.failed(format_args!("setting interface {index} up")))
     }
 
-    /// Waits until an interface is operational; until then the kernel drops packets.
+    /// Waits until the interface is operational; before, the kernel drops packets.
     pub async fn working(&self, index: u32) -> Result<(), NetnsError> {
         let up = LinkAttribute::OperState(State::Up);
         self.wait_for(format!("interface {index} to become operational"), async || {
@@ -149,7 +148,7 @@ impl Links {
         .await
     }
 
-    /// Adds a bridge, up, without multicast snooping (no querier).
+    /// Up, without multicast snooping (no querier).
     pub async fn add_bridge(&self, bridge: &Bridge<'_>) -> Result<(), NetnsError> {
         let message = LinkBridge::new(bridge.name)
             .mcast_snooping(false)
@@ -161,7 +160,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
     }
 
-    /// `far` goes into the namespace of the descriptor `into`.
+    /// `into`: the namespace of `far`.
     pub(super) async fn make_veth(
         &self,
         near: &VethEnd<'_>,
@@ -186,7 +185,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))
     }
 
-    /// Adds a VXLAN device, up, without learning.
+    /// Up, without learning.
     pub async fn add_vxlan(&self, vxlan: &Vxlan<'_>) -> Result<(), NetnsError> {
         let device = LinkVxlan::new(vxlan.name, vxlan.vni).port(vxlan.port).learning(false);
         let device = match vxlan.local {
@@ -198,7 +197,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making VXLAN device {}", vxlan.name)))
     }
 
-    /// Tells a VXLAN device the remote host of a MAC address.
+    /// Sets a MAC address's remote host.
     pub async fn add_tunnel(&self, index: u32, mac: Mac, host: IpAddr) -> Result<(), NetnsError> {
         let done = self
             .handle
@@ -212,7 +211,7 @@ impl Links {
         done.map_err(self.failed(format_args!("adding the tunnel to {host}")))
     }
 
-    /// Sets the MTU of an interface.
+    /// Sets an interface's MTU.
     pub async fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetnsError> {
         let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
         let done = self.handle.link().change(message).execute().await;
@@ -226,8 +225,8 @@ impl Links {
         done.map_err(self.failed(format_args!("setting hairpin mode on port {port}")))
     }
 
-    /// Makes an interface a port of a bridge, or of none: then no frame passes, but both ends keep their carrier.
-    /// (Without spanning tree a bridge resets the port state `disabled` to `forwarding`.)
+    /// Makes an interface a port of a bridge; with `None` no frame passes, but both ends keep their carrier. (Without
+    /// spanning tree a bridge resets `disabled` ports to `forwarding`.)
     pub async fn set_controller(&self, index: u32, controller: Option<u32>) -> Result<(), NetnsError> {
         let message = LinkUnspec::new_with_index(index);
         let message = match controller {
@@ -244,7 +243,7 @@ impl Links {
         done.map_err(self.failed(format_args!("removing interface {index}")))
     }
 
-    /// Adds an address without duplicate address detection. A `secondary` IPv6 address is never a source.
+    /// Without duplicate address detection. `secondary` IPv6 addresses are never sources.
     pub async fn add_address(&self, index: u32, address: IpNet, secondary: bool) -> Result<(), NetnsError> {
         let mut request = self.handle.address().add(index, address.addr(), address.prefix_len());
         let message = request.message_mut();
@@ -264,7 +263,7 @@ impl Links {
         }
     }
 
-    /// Until the local route exists, the kernel drops packets for the address.
+    /// Before the local route exists, the kernel drops packets.
     async fn deliverable(&self, address: Ipv6Addr) -> Result<(), NetnsError> {
         let wanted = RouteAttribute::Destination(RouteAddress::Inet6(address));
         self.wait_for(format!("a route for the own address {address}"), async || {
@@ -287,7 +286,7 @@ impl Links {
         let end = Instant::now() + WORKING_WITHIN;
         while Instant::now() < end {
             let answer = match holds().await {
-                // The kernel allows one dump at a time per socket.
+                // One dump per socket at a time.
                 Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EBUSY => false,
                 answer => answer.map_err(self.failed(format_args!("asking for {what}")))?,
             };
@@ -316,19 +315,19 @@ impl Links {
         done.map_err(self.failed(attempt))
     }
 
-    /// Removes the route with this metric, or with the lowest one.
+    /// With this metric, or the lowest.
     pub async fn remove_route(&self, destination: IpNet, metric: Option<u32>) -> Result<(), NetnsError> {
         let attempt = format!("removing the route to {destination}");
         let route = Route { metric, ..Route::new(destination, NextHop::Blackhole) };
         let mut message = self.route_message(&route, &attempt)?;
-        // Matches routes of any type, as `ip route del` does.
+        // Any type, as `ip route del`.
         message.header.kind = RouteType::Unspec;
         message.header.scope = RouteScope::NoWhere;
         let done = self.handle.route().del(message).execute().await;
         done.map_err(self.failed(attempt))
     }
 
-    /// Adds a permanent neighbour entry.
+    /// Permanent.
     pub async fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<(), NetnsError> {
         let request = self.handle.neighbours().add(index, address).link_layer_address(&mac).replace();
         let done = request.execute().await;

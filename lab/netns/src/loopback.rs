@@ -1,5 +1,3 @@
-//! The sandbox's own network namespace.
-
 use tokio::runtime::Handle;
 
 use super::NetnsError;
@@ -7,7 +5,7 @@ use super::links::Links;
 
 const LOOPBACK: u32 = 1;
 
-/// Sets the sandbox's own loopback interface up.
+/// Sets the sandbox's loopback up.
 pub async fn loopback_up() -> Result<(), NetnsError> {
     Links::open("the sandbox", &Handle::current())?.up(LOOPBACK).await
 }

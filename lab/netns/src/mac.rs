@@ -1,22 +1,22 @@
-//! MAC addresses derived from IP addresses, for determinism.
+//! MAC addresses from IP addresses: deterministic.
 
 use std::net::IpAddr;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// Both ends of a link need different addresses.
+/// A link's ends have different addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// The interface with the IP address.
+    /// The IP address's interface.
     Host,
-    /// The other end of its veth pair.
+    /// Its veth peer.
     Peer,
-    /// A bridge with the IP address.
+    /// A bridge with the address.
     Bridge,
 }
 
-/// Locally administered unicast, from the IPv4 address or a digest of the IPv6 address.
+/// Locally administered unicast: the IPv4 address, or a digest of the IPv6 address.
 pub fn of(address: IpAddr, end: LinkEnd) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(v4) => v4.octets(),

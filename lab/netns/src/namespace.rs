@@ -1,7 +1,7 @@
-//! A network namespace and the thread that lives in it.
+//! A network namespace with its thread.
 //!
-//! A socket belongs to the namespace of the thread that creates it: closures create sockets here, and the caller's
-//! runtime uses them. Programs inherit the thread's namespaces and die with it.
+//! A socket belongs to the namespace of its creating thread: closures create sockets here, the caller's runtime uses
+//! them. Programs inherit the thread's namespaces and die with it.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,16 +26,16 @@ const LONGEST_HOST_NAME: usize = 63;
 
 type NamespaceJob = Box<dyn FnOnce() + Send>;
 
-/// What a namespace has besides its network.
+/// Besides the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
-    /// A host name: for pods and clients.
+    /// Host name: pods, clients.
     Network,
-    /// A host name, a `/sys` of its devices and a `/run`: for nodes.
+    /// Host name, `/sys`, `/run`: nodes.
     Host,
 }
 
-/// A network namespace; it ends after this is dropped and its sockets and programs have ended.
+/// Ends after this is dropped and its sockets and programs end.
 pub struct Namespace {
     name: String,
     jobs: mpsc::Sender<NamespaceJob>,
@@ -51,7 +51,7 @@ struct NamespaceParts {
 }
 
 impl Namespace {
-    /// The part of `name` after its last `/` becomes the host name.
+    /// `name` after its last `/` is the host name.
     pub async fn create(name: &str, isolation: Isolation) -> Result<Namespace, NetnsError> {
         let (jobs, queue) = mpsc::channel::<NamespaceJob>();
         let (ready, started) = oneshot::channel();
@@ -79,7 +79,7 @@ impl Namespace {
         &self.name
     }
 
-    /// Descriptor of the network namespace.
+    /// The namespace's descriptor.
     pub fn net_fd(&self) -> RawFd {
         self.net.as_raw_fd()
     }
@@ -89,7 +89,7 @@ impl Namespace {
         &self.links
     }
 
-    /// Adds a veth pair (`near` here, optionally a bridge port; `far` in `into`) and waits until all are operational.
+    /// Adds a veth pair (`near` optionally a bridge port; `far` in `into`) and waits until it is operational.
     pub async fn add_veth(
         &self,
         near: &VethEnd<'_>,
@@ -107,13 +107,12 @@ impl Namespace {
         }
     }
 
-    /// The thread's directory in the host's `/proc`, such as `/proc/4711/task/4720`; `None` outside a sandbox.
+    /// In the host's `/proc`, such as `/proc/4711/task/4720`; `None` outside a sandbox.
     pub fn thread_dir(&self) -> Option<&Path> {
         self.thread_dir.as_deref()
     }
 
-    /// Runs `work` on the namespace's thread. `work` must be short: it blocks other work there. A panic continues in
-    /// the caller.
+    /// Runs `work` on the namespace's thread, which it blocks. Panics continue in the caller.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NetnsError> {
         let (reply, answer) = oneshot::channel();
         let job: NamespaceJob = Box::new(move || {
@@ -127,7 +126,7 @@ impl Namespace {
         }
     }
 
-    /// Starts a program in its own process group; it dies with the namespace.
+    /// In its own process group; dies with the namespace.
     pub async fn spawn(&self, mut command: Command) -> Result<Child, NetnsError> {
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         for variable in sandbox::PRIVATE_ENVIRONMENT {
@@ -145,7 +144,7 @@ impl Namespace {
         started.map_err(NetnsError::io(format!("starting {program} in {}", self.name)))
     }
 
-    /// Writes sysctls such as `("net/ipv4/ip_forward", "1")`.
+    /// Writes `("net/ipv4/ip_forward", "1")`.
     pub async fn sysctl(&self, settings: Vec<(String, String)>) -> Result<(), NetnsError> {
         let name = self.name.clone();
         self.run(move || {
@@ -181,19 +180,19 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Namespace
     Ok(NamespaceParts { net, thread_dir, links })
 }
 
-/// As the kubelet truncates it.
+/// Truncated as by the kubelet.
 fn host_name(name: &str) -> &str {
     let name = name.rsplit('/').next().unwrap_or(name);
     let end = name.char_indices().nth(LONGEST_HOST_NAME).map_or(name.len(), |(end, _)| end);
     name[..end].trim_end_matches(['-', '.'])
 }
 
-/// The `/run` contains only the lab's work directory.
+/// `/run` keeps only the work directory.
 fn host_mounts() -> io::Result<()> {
     if sandbox::outside().is_some_and(|outside| outside.rights == SandboxRights::Root) {
         guard::devices()?;
     } else {
-        // A container with a masked /sys refuses a new one.
+        // Containers with a masked /sys refuse.
         let _ = sys::mount_pseudo("sysfs", Path::new("/sys"));
     }
     let work = File::open(WORK_DIR)?;

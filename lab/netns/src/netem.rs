@@ -1,4 +1,4 @@
-//! Impairs outgoing packets with `netem`.
+//! Impairs outgoing packets (`netem`).
 
 use std::fmt;
 use std::time::Duration;
@@ -13,36 +13,36 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use super::NetnsError;
 use super::links::Links;
 
-/// linux/rtnetlink.h. netem's options begin with a structure, which the netlink crate cannot express.
+/// linux/rtnetlink.h. The netlink crate cannot express netem's options, which begin with a structure.
 const TCA_OPTIONS: u16 = 2;
 /// linux/pkt_sched.h.
 const REORDER: u16 = 3;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
-/// Queue length in packets.
+/// Packets.
 const QUEUE: u32 = 10_000;
 
-/// Impairments of packets. Probabilities are between 0 and 1.
+/// Probabilities are 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Impairment {
     /// Delay of each packet.
     pub delay: Duration,
-    /// Uniform deviation of the delay, which also reorders packets.
+    /// Uniform; also reorders packets.
     pub jitter: Duration,
-    /// Probability of loss.
+    /// Probability.
     pub loss: f64,
-    /// Probability of duplication.
+    /// Probability.
     pub duplicate: f64,
-    /// Probability that a packet is sent without delay and overtakes others.
+    /// Probability of sending without delay.
     pub reorder: f64,
 }
 
 impl Impairment {
     /// `struct tc_netem_qopt`, then attributes.
     fn options(&self) -> Vec<u8> {
-        // Every `gap`-th packet may be reordered; 0 disables reordering.
+        // Each `gap`-th packet may be reordered; 0: none.
         let gap = u32::from(self.reorder > 0.0);
-        // Latency and jitter stay 0 here: the attributes below carry them.
+        // The attributes below carry latency and jitter.
         let structure = [0, QUEUE, share(self.loss), gap, share(self.duplicate), 0];
         let mut bytes: Vec<u8> = structure.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let mut attribute = |kind: u16, value: [u8; 8]| {
@@ -81,10 +81,10 @@ fn share(part: f64) -> u32 {
 }
 
 impl Links {
-    /// Replaces the impairment of an interface; `None` removes it.
+    /// Replaces the impairment; `None` removes it.
     ///
     /// # Errors
-    /// The kernel lacks `netem`, or there is nothing to remove.
+    /// Without `netem`, or with nothing to remove.
     pub async fn impair(&self, index: u32, impairment: Option<&Impairment>) -> Result<(), NetnsError> {
         let mut message = TcMessage::with_index(index as i32);
         message.header.parent = TcHandle::ROOT;

@@ -1,16 +1,16 @@
-//! Capture files (draft-ietf-opsawg-pcap) with the interface of each packet.
+//! Capture files (draft-ietf-opsawg-pcap) with each packet's interface.
 
 use std::time::Duration;
 
 use super::capture::CapturedPacket;
 
-/// Microseconds, native byte order.
+/// Microseconds, native order.
 const MAGIC: u32 = 0xa1b2_c3d4;
 const VERSION: [u16; 2] = [2, 4];
 /// As `tcpdump -i any` writes.
 const LINUX_SLL2: u32 = 276;
 
-/// A complete file.
+/// Complete.
 #[must_use]
 pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
     let mut file = head(snap_length);
@@ -25,14 +25,13 @@ pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
 pub fn head(snap_length: u32) -> Vec<u8> {
     let mut file = MAGIC.to_ne_bytes().to_vec();
     file.extend(VERSION.iter().flat_map(|part| part.to_ne_bytes()));
-    // Reserved.
     file.extend([0; 8]);
     file.extend(snap_length.to_ne_bytes());
     file.extend(LINUX_SLL2.to_ne_bytes());
     file
 }
 
-/// Appends a packet record to a file.
+/// Appends a packet.
 pub fn record(file: &mut Vec<u8>, packet: &CapturedPacket, snap_length: u32) {
     let header = header(packet);
     let most = usize::try_from(snap_length).unwrap_or(usize::MAX).saturating_sub(header.len());
@@ -47,7 +46,6 @@ pub fn record(file: &mut Vec<u8>, packet: &CapturedPacket, snap_length: u32) {
     file.extend(kept);
 }
 
-/// Network byte order.
 fn header(packet: &CapturedPacket) -> Vec<u8> {
     let mut header = packet.protocol.to_be_bytes().to_vec();
     header.extend([0; 2]);

@@ -1,4 +1,4 @@
-//! The sandbox: namespaces around a run, with a user namespace unless the host's root runs it.
+//! Namespaces around a run, with a user namespace unless the host's root runs it.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,28 +14,26 @@ use nix::sys::signal::SigSet;
 
 use super::{diagnose, guard, self_test, supervisor, sys};
 
-/// Private tmpfs directory for working files.
-///
-/// The whole `/run` is private, so programs do not touch the host's locks and sockets.
+/// Private tmpfs for working files. The whole `/run` is private, so programs do not use the host's locks and sockets.
 pub const WORK_DIR: &str = "/run/svclab";
 
-/// The inner process's rights and lifeline descriptor.
+/// The inner process's rights and lifeline.
 const MARKER: &str = "SVCLAB_SANDBOX";
 const MESSAGE: &str = "SVCLAB_MESSAGE";
 
-/// Why this machine cannot run the lab, and the remedy (exit status 3).
+/// Cause and remedy (exit status 3).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SandboxError(pub String);
 
-/// Proof that the process is in the sandbox.
+/// Proof of running inside.
 #[derive(Debug)]
 pub struct InsideSandbox {
     _private: (),
 }
 
 pub(super) struct HostView {
-    /// The host's `/proc`, with the process ids of the user's terminals.
+    /// The host's `/proc`, with the process ids that terminals show.
     proc: File,
     pub(super) rights: SandboxRights,
     /// Open while the outer process lives.
@@ -46,9 +44,9 @@ pub(super) struct HostView {
 pub(super) enum SandboxRights {
     /// Root of the sandbox's own user namespace.
     UserNamespace,
-    /// The host's root, restricted by `guard.rs`.
+    /// The host's root, restricted by `guard`.
     Root,
-    /// An existing user namespace: a container's root, or a microVM.
+    /// A container's root, or a microVM.
     AsFound,
 }
 
@@ -81,9 +79,8 @@ impl HostView {
 /// Moves the rest of the program into the sandbox. Call first in `main`, before any thread exists.
 ///
 /// The outer process starts the program again inside, forwards SIGINT, SIGTERM and SIGHUP, kills it ten seconds later
-/// or at a second signal, and exits with its status. This function returns only in the inner process, PID 1 of its
-/// namespace; the end of either process ends everything. PID 1 ignores signals without a handler: handle SIGINT and
-/// SIGTERM to clean up.
+/// or at a second signal, and exits with its status. Returns only inside, as PID 1; the end of either process ends
+/// everything. PID 1 ignores signals without a handler: handle SIGINT and SIGTERM to clean up.
 ///
 /// # Errors
 /// This machine cannot run the lab.
@@ -129,20 +126,19 @@ pub fn message() -> Option<String> {
     std::env::var(MESSAGE).ok().filter(|_| is_inner)
 }
 
-/// Environment variable of a microVM. The sandbox then stays in the first user namespace, which alone may use IPVS and
-/// some settings.
+/// A microVM's environment variable. The sandbox stays in the first user namespace, which alone may use IPVS and some
+/// settings.
 pub const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
 
-/// The host's root stays in the first user namespace: only there may netlink buffers exceed the host's limit
-/// (`SO_SNDBUFFORCE`), which large transactions of `iptables-nft-restore` and `nft` need, and only there does IPVS
-/// work.
+/// The host's root stays in the first user namespace: only there do IPVS and large transactions of
+/// `iptables-nft-restore` and `nft` work, whose netlink buffers exceed the host's limit (`SO_SNDBUFFORCE`).
 fn leave_host() -> Result<SandboxRights, SandboxError> {
     if std::env::var_os(WHOLE_MACHINE).is_some() {
         let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
         return sys::unshare_for_sandbox(false).map(|()| SandboxRights::AsFound).map_err(failed);
     }
     let is_first = is_first_user_namespace();
-    // Fails for a container's root without the capabilities.
+    // Fails for container roots without the capabilities.
     if is_first && nix::unistd::geteuid().is_root() && sys::unshare_for_sandbox(false).is_ok() {
         return Ok(SandboxRights::Root);
     }
@@ -157,7 +153,7 @@ fn leave_host() -> Result<SandboxRights, SandboxError> {
             map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
             Ok(SandboxRights::UserNamespace)
         }
-        // Root on a machine without user namespaces.
+        // Machines without user namespaces.
         Err(refused) => match sys::unshare_for_sandbox(false) {
             Ok(()) => Ok(if is_first { SandboxRights::Root } else { SandboxRights::AsFound }),
             Err(_) => Err(diagnose::no_user_namespace(&refused)),
@@ -171,7 +167,7 @@ fn is_first_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() == FIRST)
 }
 
-/// Whether the machine's root rights, such as large netlink buffers, are missing.
+/// Whether rights such as large netlink buffers are missing.
 #[must_use]
 pub fn lacks_root() -> bool {
     outside().is_some() && !is_first_user_namespace()
@@ -195,7 +191,7 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     sys::make_mounts_private().map_err(|e| diagnose::no_capabilities("mounting", &e))?;
     sys::mount_tmpfs(Path::new("/run")).map_err(|e| diagnose::no_capabilities("mounting a private /run", &e))?;
     fs::create_dir_all(WORK_DIR).map_err(failed("making the work directory"))?;
-    // A container may refuse a new /proc.
+    // Containers may refuse.
     let _ = sys::mount_pseudo("proc", Path::new("/proc"));
     raise_descriptor_limit();
     if rights == SandboxRights::Root {

@@ -1,5 +1,3 @@
-//! Tests the kernel by real operations.
-
 use std::path::Path;
 
 use super::links::{Bridge, VethEnd};

@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 use super::NetnsError;
 use super::namespace::Namespace;
 
-/// The limit `net.core.somaxconn` since Linux 5.4.
+/// `net.core.somaxconn` since Linux 5.4.
 pub const BACKLOG: u32 = 4096;
 /// linux/in.h.
 const SCTP: i32 = 132;
 /// Bytes.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// The wildcard address and port 0.
+/// Wildcard address, port 0.
 pub fn anywhere(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
@@ -25,7 +25,7 @@ pub fn anywhere(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// An unbound TCP socket; call on the namespace's thread.
+/// Unbound; call on the namespace's thread.
 pub fn tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -33,31 +33,31 @@ pub fn tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     }
 }
 
-/// A TCP socket bound to `address`; call on the namespace's thread.
+/// Call on the namespace's thread.
 pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = tcp(address)?;
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
-        // Otherwise its wildcard would take the IPv4 port, too.
+        // Otherwise its wildcard takes the IPv4 port.
         SockRef::from(&socket).set_only_v6(true)?;
     }
     socket.bind(address)?;
     Ok(socket)
 }
 
-/// An unbound one-to-one SCTP socket, which works like a TCP socket; call on the namespace's thread.
+/// Unbound, one-to-one like TCP; call on the namespace's thread.
 pub fn sctp(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::from(SCTP)))?;
     socket.set_nonblocking(true)?;
     Ok(TcpSocket::from_std_stream(socket.into()))
 }
 
-/// Whether the kernel supports SCTP.
+/// Whether the kernel has SCTP.
 pub fn has_sctp() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(socket2::Protocol::from(SCTP))).is_ok()
 }
 
-/// `None` without SCTP support.
+/// `None` without SCTP.
 pub fn bind_sctp(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
     if !has_sctp() {
         return Ok(None);
@@ -67,23 +67,23 @@ pub fn bind_sctp(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
     Ok(Some(socket))
 }
 
-/// A non-blocking UDP socket bound to `address`; call on the namespace's thread.
+/// Non-blocking; call on the namespace's thread.
 pub fn bind_udp(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;
-    // Without the privilege the socket keeps the default buffer.
+    // Without the privilege the buffer has the default size.
     let _ = setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER);
     Ok(socket)
 }
 
-/// Listens on `address` in `namespace`.
+/// Listens in `namespace`.
 pub async fn listen(namespace: &Namespace, address: SocketAddr) -> Result<TcpListener, NetnsError> {
     let socket = namespace.run(move || bind_tcp(address)).await?;
     let listener = socket.and_then(|socket| socket.listen(BACKLOG));
     listener.map_err(NetnsError::io(format!("listening on {address} in {}", namespace.name())))
 }
 
-/// Binds a UDP socket to `address` in `namespace`.
+/// Binds in `namespace`.
 pub async fn udp(namespace: &Namespace, address: SocketAddr) -> Result<UdpSocket, NetnsError> {
     let socket = namespace.run(move || bind_udp(address)).await?;
     let socket = socket.and_then(UdpSocket::from_std);

@@ -1,5 +1,3 @@
-//! The outer process.
-
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -19,7 +17,7 @@ pub(super) fn block_signals() -> io::Result<SignalFd> {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGCHLD] {
         set.add(signal);
     }
-    // A lab started by nohup(1) survives its terminal.
+    // nohup(1) keeps labs.
     if !ignores(Signal::SIGHUP, &std::fs::read_to_string("/proc/self/status")?) {
         set.add(Signal::SIGHUP);
     }
@@ -33,7 +31,7 @@ fn ignores(signal: Signal, status: &str) -> bool {
     mask & (1 << (signal as i32 - 1)) != 0
 }
 
-/// Returns the exit status, 128 + N after signal N.
+/// Returns the status, 128 + N after signal N.
 pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32> {
     let pid = Pid::from_raw(child.id() as i32);
     let mut deadline: Option<Instant> = None;

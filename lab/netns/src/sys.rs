@@ -1,4 +1,4 @@
-//! All system calls that change namespaces, mounts or the start of a child. The only file with `unsafe`.
+//! System calls for namespaces, mounts and children. The only file with `unsafe`.
 #![allow(
     unsafe_code,
     reason = "adopting an inherited descriptor and running code between fork and exec have no safe form"
@@ -62,7 +62,7 @@ pub(super) fn mount_tmpfs(at: &Path) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755"))?)
 }
 
-/// Shows the PID or network namespace of the calling thread.
+/// Of the calling thread's PID or network namespace.
 pub(super) fn mount_pseudo(kind: &str, at: &Path) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     Ok(mount(Some(kind), at, Some(kind), flags, None::<&str>)?)
@@ -100,7 +100,7 @@ pub(super) fn die_with_parent() -> io::Result<()> {
     Ok(set_pdeathsig(Signal::SIGKILL)?)
 }
 
-/// The process dies with the thread that starts it; its signal mask is empty.
+/// The process dies with the thread that starts it; it blocks no signals.
 pub(super) fn tie_to_parent(command: &mut Command) {
     // SAFETY: prctl and sigprocmask are async-signal-safe, and the closure touches no memory of the parent.
     unsafe {
@@ -111,7 +111,7 @@ pub(super) fn tie_to_parent(command: &mut Command) {
     }
 }
 
-/// Like [`tie_to_parent`], also if the thread ends before the process is set up.
+/// Like [`tie_to_parent`], also if the thread ends first.
 pub(super) fn die_with_this_process(command: &mut Command) {
     let parent = nix::unistd::getpid();
     // SAFETY: prctl and getppid are async-signal-safe, and the closure touches no memory of the parent.

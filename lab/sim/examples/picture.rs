@@ -1,5 +1,5 @@
-//! Draws packets in a small cluster: `cargo run -p svclab-sim --example picture -- hairpin > hairpin.svg`. Without a
-//! name lists the names.
+//! Draws a packet's paths: `cargo run -p svclab-sim --example picture -- hairpin > hairpin.svg`. Without a name lists
+//! all names.
 #![allow(clippy::print_stdout, reason = "it prints a picture")]
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use svclab_sim::protocol::{Family, Protocol};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Name, caller, destination, state of the nodes.
+/// Name, caller, destination, nodes' state.
 type PictureCase = (&'static str, &'static str, &'static str, fn() -> Result<NodeState>);
 
 const CASES: [PictureCase; 10] = [

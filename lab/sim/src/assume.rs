@@ -1,21 +1,21 @@
-//! Assumptions of a user about unknown facts: `owner=no`.
+//! A user's assumptions about unknown facts: `owner=no`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Answers to unknown facts, by name: a match (`owner`, `socket`, `mac`, `bpf`), `input-interface` or
-/// `output-interface` for names of [invented](crate::host::HostInterface::invented) interfaces, `NFQUEUE` (yes accepts,
-/// no drops). An answer is the result of all matches of the name, with their `!`. Known facts take precedence.
+/// Answers by name: a match (`owner`, `socket`, `mac`, `bpf`), `input-interface` or `output-interface` for names of
+/// [invented](crate::host::HostInterface::invented) interfaces, `NFQUEUE` (yes accepts, no drops). An answer is the
+/// result of all matches of the name, `!` included. Known facts take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assumptions(BTreeMap<String, bool>);
 
 /// A text that is not an assumption.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssumptionError {
-    /// The text does not have the form `NAME=yes` or `NAME=no`.
+    /// Neither `NAME=yes` nor `NAME=no`.
     #[error("{0:?} is not an assumption: use NAME=yes or NAME=no, such as owner=no")]
     Form(String),
-    /// One name with both answers.
+    /// Both answers for one name.
     #[error("{0} is assumed to be both yes and no")]
     Both(String),
 }
@@ -27,7 +27,7 @@ impl Assumptions {
         Assumptions::default()
     }
 
-    /// Reads texts such as `owner=no`, separated by commas.
+    /// Reads comma-separated `owner=no`.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Assumptions, AssumptionError> {
         let mut all = Assumptions::new();
         for text in texts.into_iter().flat_map(|text| text.split(',')) {
@@ -49,7 +49,7 @@ impl Assumptions {
         Ok(all)
     }
 
-    /// Adds or replaces the assumption about `name`.
+    /// Adds or replaces.
     pub fn set(&mut self, name: &str, holds: bool) {
         self.0.insert(name.to_owned(), holds);
     }
@@ -60,7 +60,7 @@ impl Assumptions {
         self.0.get(name).copied()
     }
 
-    /// All assumptions, sorted by name.
+    /// Sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, bool)> {
         self.0.iter().map(|(name, holds)| (name.as_str(), *holds))
     }

@@ -1,14 +1,14 @@
-//! Chance of a walk: one seeded source, or every combination of draws in turn.
+//! A walk's chance: one seeded source, or every combination of draws in turn.
 //!
 //! A walk draws where the kernel draws (`statistic --mode random`), rotates (`--mode nth`, IPVS `rr` and `wrr`) or
-//! picks a port. For exact results `explore` repeats the walk with all combinations of draws.
+//! picks a port. For exact results `explore` walks with all combinations.
 
 use crate::fraction::Fraction;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     answer: usize,
-    /// Number of answers with a share above 0.
+    /// Answers with a share above 0.
     of: usize,
     numerator: u64,
     denominator: u64,
@@ -21,7 +21,7 @@ impl Decision {
         self.answer
     }
 
-    /// Answer 0 of an unknown fact is no, 1 is yes.
+    /// Answer 0 is no, 1 is yes.
     pub(crate) fn is_unknown(&self) -> bool {
         self.unknown
     }
@@ -35,11 +35,11 @@ pub(crate) fn product(decisions: &[Decision]) -> Fraction {
 #[derive(Debug, Clone)]
 enum ChanceSource {
     Seeded(u64),
-    /// The first answers; later draws take answer 0.
+    /// First answers; later draws take answer 0.
     Script(Vec<usize>),
 }
 
-/// The draws of one walk.
+/// A walk's draws.
 #[derive(Debug, Clone)]
 pub struct Chance {
     source: ChanceSource,
@@ -48,7 +48,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
+    /// SplitMix64 (Steele, Lea, Flood 2014).
     #[must_use]
     pub fn seeded(seed: u64) -> Chance {
         Chance { source: ChanceSource::Seeded(seed), taken: Vec::new(), asked_unknown: false }
@@ -76,7 +76,7 @@ impl Chance {
         let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
         let answer = match &mut self.source {
             ChanceSource::Seeded(state) => {
-                // Multiply-high of a 64-bit draw: the bias is below total/2^64.
+                // 64-bit multiply-high: the bias is below total/2^64.
                 let mut drawn = ((u128::from(Self::next(state)) * u128::from(total)) >> 64) as u64;
                 possible.iter().position(|i| {
                     let hit = drawn < shares[*i];
@@ -95,7 +95,7 @@ impl Chance {
         chosen
     }
 
-    /// Answers an unknown fact: `None` with a seed; in exact walks first no, then yes.
+    /// `None` with a seed; in exact walks first no, then yes.
     pub(crate) fn unknown(&mut self) -> Option<bool> {
         let ChanceSource::Script(script) = &self.source else {
             return None;
@@ -123,7 +123,7 @@ impl Chance {
         self.choose(&[u64::from(threshold), rest]) == 0
     }
 
-    /// Draws a number below `size`, for ports. Exact walks take 0, as no verdict depends on the port.
+    /// A port offset. Exact walks take 0, as verdicts do not depend on ports.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
             ChanceSource::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
@@ -131,13 +131,13 @@ impl Chance {
         }
     }
 
-    /// The probability of all draws so far.
+    /// Of all draws so far.
     #[must_use]
     pub fn probability(&self) -> Fraction {
         product(&self.taken)
     }
 
-    /// The next combination of draws, or `None` after the last.
+    /// `None` after the last combination.
     fn successor(&self) -> Option<Vec<usize>> {
         let last = self.taken.iter().rposition(|decision| decision.answer + 1 < decision.of)?;
         let mut script: Vec<usize> = self.taken[..=last].iter().map(|decision| decision.answer).collect();
@@ -148,7 +148,7 @@ impl Chance {
 
 const DECISIONS: usize = 10_000;
 
-/// Runs `walk` with every combination of draws. Returns false after more than `limit` walks, or if `take` does.
+/// Walks every combination of draws. Returns false after more than `limit` walks, or if `take` does.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,

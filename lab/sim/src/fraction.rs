@@ -6,7 +6,7 @@ use std::fmt;
 use num_bigint::BigUint;
 use num_integer::Integer;
 
-/// An exact non-negative fraction. Ten `statistic` matches multiply thresholds to 2³¹⁰.
+/// Non-negative. Ten `statistic` matches multiply thresholds to 2³¹⁰.
 #[derive(Debug, Clone)]
 pub struct Fraction {
     numerator: BigUint,
@@ -14,31 +14,31 @@ pub struct Fraction {
 }
 
 impl Fraction {
-    /// `numerator` / `denominator`; a denominator of 0 counts as 1.
+    /// A denominator of 0 counts as 1.
     #[must_use]
     pub fn new(numerator: u64, denominator: u64) -> Fraction {
         Fraction { numerator: numerator.into(), denominator: denominator.max(1).into() }
     }
 
-    /// Certainty.
+    /// 1.
     #[must_use]
     pub fn one() -> Fraction {
         Fraction::new(1, 1)
     }
 
-    /// Nothing.
+    /// 0.
     #[must_use]
     pub fn zero() -> Fraction {
         Fraction::new(0, 1)
     }
 
-    /// Whether it is nothing.
+    /// Whether it is 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.numerator.bits() == 0
     }
 
-    /// The product with `numerator` / `denominator`.
+    /// Multiplies by `numerator` / `denominator`.
     #[must_use]
     pub fn times(&self, numerator: u64, denominator: u64) -> Fraction {
         Fraction { numerator: &self.numerator * numerator, denominator: &self.denominator * denominator.max(1) }
@@ -62,7 +62,7 @@ impl Fraction {
         Fraction { numerator: self.numerator >> shared, denominator: self.denominator >> shared }
     }
 
-    /// Exact up to a few last bits.
+    /// Exact but for the last bits.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
         let scaled = (&self.numerator << 63_u32) / &self.denominator;
@@ -70,7 +70,7 @@ impl Fraction {
         whole / 2.0_f64.powi(63)
     }
 
-    /// The distance between the two.
+    /// Absolute difference.
     #[must_use]
     pub fn distance(&self, other: &Fraction) -> Fraction {
         let (left, right) = (&self.numerator * &other.denominator, &other.numerator * &self.denominator);
@@ -78,7 +78,7 @@ impl Fraction {
         Fraction { numerator, denominator: &self.denominator * &other.denominator }
     }
 
-    /// Whether the difference is at most `numerator` / `denominator`.
+    /// Whether [`Fraction::distance`] is at most `numerator` / `denominator`.
     #[must_use]
     pub fn within(&self, other: &Fraction, numerator: u64, denominator: u64) -> bool {
         self.distance(other) <= Fraction::new(numerator, denominator)
@@ -94,7 +94,7 @@ impl Fraction {
         Fraction { numerator: &self.numerator / &common, denominator: &self.denominator / &common }
     }
 
-    /// In lowest terms: `715827883/2147483648`.
+    /// `715827883/2147483648`.
     pub(crate) fn ratio(&self) -> String {
         let exact = self.reduced();
         format!("{}/{}", exact.numerator, exact.denominator)
@@ -127,7 +127,7 @@ impl Ord for Fraction {
 }
 
 impl fmt::Display for Fraction {
-    /// `1/3` if short, else `~33.333333%`.
+    /// `1/3`, or `~33.333333%` if longer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = self.reduced();
         if exact.denominator.bits() <= 1 {

@@ -1,22 +1,22 @@
-//! The hooks of netfilter.
+//! Netfilter's hooks.
 
-/// A place in the kernel where packets meet rules.
+/// A netfilter hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// As it comes in.
+    /// After ingress.
     Prerouting,
-    /// On its way to a socket here.
+    /// To local sockets.
     Input,
-    /// On its way through.
+    /// Through the machine.
     Forward,
-    /// From a socket here.
+    /// From local sockets.
     Output,
-    /// As it leaves.
+    /// Before egress.
     Postrouting,
 }
 
 impl Hook {
-    /// The built-in chain of that name.
+    /// Its built-in chain.
     #[must_use]
     pub fn chain(self) -> &'static str {
         match self {

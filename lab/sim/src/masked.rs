@@ -1,4 +1,4 @@
-//! Addresses under a mask, as rules write them.
+//! Masked addresses in rules.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,16 +28,15 @@ pub(crate) fn prefix_mask(family: Family, length: u8) -> u128 {
     all & u128::MAX.checked_shl(host).unwrap_or(0)
 }
 
-/// An address with a mask, which need not be a prefix.
+/// The mask need not be a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Masked {
-    /// The family.
+    /// Family.
     pub family: Family,
     value: u128,
     mask: u128,
 }
 
-/// An address alone.
 impl From<IpAddr> for Masked {
     fn from(address: IpAddr) -> Masked {
         let family = Family::of(address);
@@ -45,7 +44,6 @@ impl From<IpAddr> for Masked {
     }
 }
 
-/// A network by its prefix.
 impl From<IpNet> for Masked {
     fn from(net: IpNet) -> Masked {
         let family = Family::of(net.addr());
@@ -71,7 +69,7 @@ impl Masked {
         Some(Masked { family, value: bits(address) & mask, mask })
     }
 
-    /// Reads `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `fd00::/8`.
+    /// `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `fd00::/8`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Masked> {
         let Some((address, mask)) = text.split_once('/') else {
@@ -91,25 +89,25 @@ impl Masked {
         Family::of(address) == self.family && bits(address) & self.mask == self.value
     }
 
-    /// The network part of `self` with the host part of `address`.
+    /// `self`'s network part, `address`'s host part.
     pub(crate) fn with_host_of(&self, address: IpAddr) -> IpAddr {
         from_bits(self.family, self.value | (bits(address) & !self.mask))
     }
 
-    /// The prefix length, if the mask is one.
+    /// `None`: no prefix.
     #[must_use]
     pub fn prefix(&self) -> Option<u8> {
         let length = self.mask.count_ones() as u8;
         (prefix_mask(self.family, length) == self.mask).then_some(length)
     }
 
-    /// The mask as an address.
+    /// As an address.
     #[must_use]
     pub fn mask(&self) -> IpAddr {
         from_bits(self.family, self.mask)
     }
 
-    /// The network address.
+    /// Of the network.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         from_bits(self.family, self.value)

@@ -1,10 +1,10 @@
-//! Tables of names and their values, which readers and printers share.
+//! Names and values for readers and printers.
 
 pub(crate) fn value<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
     names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-/// The first name of a value; empty if the value has none.
+/// Its first name, or an empty one.
 pub(crate) fn name<'n, T: PartialEq>(names: &[(&'n str, T)], value: &T) -> &'n str {
     names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
 }
@@ -13,7 +13,7 @@ pub(crate) fn parse_flags(names: &[(&str, u8)], text: &str) -> Option<u8> {
     text.split(',').try_fold(0, |bits, name| value(names, name).map(|bit| bits | bit))
 }
 
-/// The names of bits, separated by commas.
+/// Comma-separated.
 pub(crate) fn flags(names: &[(&str, u8)], bits: u8) -> String {
     let set = names.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name);
     set.collect::<Vec<_>>().join(",")

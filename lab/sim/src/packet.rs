@@ -1,4 +1,4 @@
-//! Packets, as far as rules inspect them.
+//! Packets as rules see them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -26,16 +26,16 @@ impl TcpFlags {
     }
 }
 
-/// Why an ICMP error was sent.
+/// ICMP type and code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IcmpKind {
-    /// Of the packet's family.
+    /// For the packet's family.
     pub kind: u8,
     /// ICMP code.
     pub code: u8,
 }
 
-/// What follows the IP header.
+/// The part after the IP header.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketBody {
     /// A TCP segment.
@@ -46,7 +46,7 @@ pub enum PacketBody {
         destination: u16,
         /// Flags.
         flags: TcpFlags,
-        /// Outside the window of connection tracking.
+        /// Beyond conntrack's window.
         out_of_window: bool,
     },
     /// A UDP datagram.
@@ -69,21 +69,21 @@ pub enum PacketBody {
     Echo {
         /// Identifier.
         id: u16,
-        /// The answer.
+        /// Whether it is the reply.
         reply: bool,
     },
-    /// An ICMP error about another packet.
+    /// ICMP error.
     Error {
         /// Type and code.
         kind: IcmpKind,
-        /// The quoted packet, as the sender of the error saw it.
+        /// Quoted, as the sender saw it.
         about: Box<Packet>,
     },
     /// Anything else, by its protocol alone.
     Other(Protocol),
 }
 
-/// A packet.
+/// An IP packet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet {
     /// Source address.
@@ -95,7 +95,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// TCP SYN, UDP datagram or SCTP INIT. `None` without ports, or with addresses of two families.
+    /// SYN, UDP datagram, INIT. `None` without ports, or for two families.
     #[must_use]
     pub fn first(protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> Option<Packet> {
         let (from, to) = (source.port(), destination.port());
@@ -111,7 +111,7 @@ impl Packet {
         same.then(|| Packet { source: source.ip(), destination: destination.ip(), body })
     }
 
-    /// A later packet of the connection: TCP ACK, UDP datagram, SCTP data.
+    /// A connection's next: ACK, UDP datagram, SCTP data.
     #[must_use]
     pub fn later(mut self) -> Packet {
         match &mut self.body {
@@ -122,7 +122,7 @@ impl Packet {
         self
     }
 
-    /// TCP RST; `None` for other protocols.
+    /// RST; TCP only.
     #[must_use]
     pub fn reset(mut self) -> Option<Packet> {
         let PacketBody::Tcp { flags, .. } = &mut self.body else { return None };
@@ -130,7 +130,7 @@ impl Packet {
         Some(self)
     }
 
-    /// The reply of a socket, if the packet asks for one.
+    /// If the packet asks for one.
     #[must_use]
     pub fn answer(&self) -> Option<Packet> {
         let body = match self.body {
@@ -217,7 +217,7 @@ impl Packet {
     }
 }
 
-/// `10.0.0.1:80`, `[fd00::1]:80`, or `10.0.0.1` without a port.
+/// `10.0.0.1:80`, `[fd00::1]:80`, `10.0.0.1`.
 pub(crate) fn endpoint(address: IpAddr, port: Option<u16>) -> String {
     match port {
         Some(port) => SocketAddr::new(address, port).to_string(),

@@ -8,9 +8,9 @@ use crate::names;
 /// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4, `iptables`.
+    /// `iptables`.
     V4,
-    /// IPv6, `ip6tables`.
+    /// `ip6tables`.
     V6,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Protocol(pub u8);
 
-/// Of iptables, then of `/etc/protocols`.
+/// iptables', then `/etc/protocols`'.
 const NAMES: [(&str, u8); 12] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -75,7 +75,7 @@ impl Protocol {
     /// SCTP.
     pub const SCTP: Protocol = Protocol(132);
 
-    /// A name or a number of iptables or ipset, other than `icmpv6` and `all`.
+    /// Names and numbers of iptables and ipset, except `icmpv6` and `all`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Protocol> {
         names::value(&NAMES, text).or_else(|| text.parse().ok()).map(Protocol)

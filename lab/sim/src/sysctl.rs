@@ -1,19 +1,19 @@
-//! Kernel settings that affect verdicts, named as in `/proc/sys`.
+//! Kernel settings that affect verdicts (`/proc/sys`).
 
-/// By default the kernel's.
+/// Defaults as in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sysctls {
     /// `net.ipv4.ip_forward`.
     pub ip_forward: bool,
     /// `net.ipv6.conf.all.forwarding`.
     pub ipv6_forward: bool,
-    /// `net.ipv4.conf.*.route_localnet`: allows routing of 127.0.0.0/8.
+    /// `net.ipv4.conf.*.route_localnet`: routes 127.0.0.0/8.
     pub route_localnet: bool,
-    /// `net.ipv4.conf.*.rp_filter`: 1 is strict, 2 is loose.
+    /// `net.ipv4.conf.*.rp_filter`: 1 strict, 2 loose.
     pub rp_filter: u8,
-    /// `net.ipv4.conf.*.accept_local`: accepts packets from outside whose source is an own address.
+    /// `net.ipv4.conf.*.accept_local`: accepts own addresses as outside sources.
     pub accept_local: bool,
-    /// `net.ipv4.conf.*.arp_ignore`: 0 answers for all addresses of the machine, 1 for those of the interface.
+    /// `net.ipv4.conf.*.arp_ignore`: 0 answers for the machine's addresses, 1 for the interface's.
     pub arp_ignore: u8,
     /// `net.bridge.bridge-nf-call-iptables`.
     pub bridge_nf_call_iptables: bool,
@@ -21,13 +21,13 @@ pub struct Sysctls {
     pub bridge_nf_call_ip6tables: bool,
     /// `net.netfilter.nf_conntrack_tcp_be_liberal`.
     pub tcp_be_liberal: bool,
-    /// `net.netfilter.nf_conntrack_tcp_loose`: tracks connections from the middle.
+    /// `net.netfilter.nf_conntrack_tcp_loose`: picks up existing connections.
     pub tcp_loose: bool,
     /// `net.ipv4.vs.conntrack`.
     pub vs_conntrack: bool,
     /// `net.ipv4.vs.sloppy_tcp`.
     pub vs_sloppy_tcp: bool,
-    /// `net.ipv4.vs.conn_reuse_mode`: 0 never reschedules a reused port.
+    /// `net.ipv4.vs.conn_reuse_mode`: 0 never reschedules reused ports.
     pub vs_conn_reuse_mode: u8,
     /// `net.ipv4.vs.expire_nodest_conn`.
     pub vs_expire_nodest_conn: bool,
@@ -35,25 +35,25 @@ pub struct Sysctls {
     pub vs_expire_quiescent_template: bool,
 }
 
-/// Combined with those of `all` (include/linux/inetdevice.h).
+/// Includes `all` (include/linux/inetdevice.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InterfaceSysctls {
-    /// `net.ipv4.conf.IFACE.forwarding`: forwards packets that this interface receives.
+    /// `net.ipv4.conf.IFACE.forwarding`: of received packets.
     pub forwarding: bool,
-    /// `route_localnet` of the interface or `all` (`IN_DEV_ORCONF`).
+    /// Interface or `all` (`IN_DEV_ORCONF`).
     pub route_localnet: bool,
-    /// `accept_local` of the interface or `all`.
+    /// Interface or `all`.
     pub accept_local: bool,
-    /// `rp_filter`, the greater of the interface's and `all`'s (`IN_DEV_MAXCONF`).
+    /// Maximum with `all` (`IN_DEV_MAXCONF`).
     pub rp_filter: u8,
-    /// `src_valid_mark` of the interface or `all`: `rp_filter` looks up routes with the packet's mark.
+    /// Interface or `all`: `rp_filter` routes by mark.
     pub src_valid_mark: bool,
-    /// `arp_ignore`, the greater of the interface's and `all`'s.
+    /// Maximum with `all`.
     pub arp_ignore: u8,
 }
 
 impl Sysctls {
-    /// Of an interface without its own.
+    /// Default for interfaces.
     #[must_use]
     pub fn of_interfaces(&self) -> InterfaceSysctls {
         InterfaceSysctls {

@@ -1,4 +1,4 @@
-//! The guest's end: runs a command on a terminal or pipes, and relays its streams.
+//! The guest's end: runs a command on a terminal or pipes.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -17,19 +17,18 @@ use nix::sys::termios::{self, ControlFlags, SetArg};
 
 use super::{Decoder, Frame, LONGEST, TerminalSize};
 
-/// The second serial line, without kernel messages.
+/// Without kernel messages.
 const LINE: &str = "/dev/ttyS1";
-/// Milliseconds to wait for output after the end of the command.
+/// Milliseconds to wait for output after the command.
 const LOOK: u8 = 50;
 
-/// The line to the host.
+/// The guest's end.
 pub struct Session {
     line: File,
     out: FrameWriter,
     terminal: Option<TerminalSize>,
 }
 
-/// For several threads.
 #[derive(Clone)]
 struct FrameWriter(Arc<Mutex<File>>);
 
@@ -40,7 +39,7 @@ impl FrameWriter {
 }
 
 impl Session {
-    /// Opens the line. With `terminal` the command gets a terminal of that size, else pipes.
+    /// With `terminal` the command gets a terminal of that size, else pipes.
     pub fn open(terminal: Option<TerminalSize>) -> io::Result<Session> {
         let mut options = File::options();
         let line = options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(LINE)?;
@@ -56,7 +55,6 @@ impl Session {
 
     /// Writes `text` to the command's output.
     pub fn say(&self, text: &str) -> io::Result<()> {
-        // The host's terminal is raw.
         let text = if self.terminal.is_some() { text.replace('\n', "\r\n") } else { text.to_owned() };
         text.as_bytes().chunks(LONGEST).try_for_each(|piece| self.out.send(&Frame::Output(piece.to_vec())))
     }
@@ -66,7 +64,7 @@ impl Session {
         Ok(Session { line: self.line.try_clone()?, out: self.out.clone(), terminal: self.terminal })
     }
 
-    /// Runs `command` with the input from the line. Returns after all its output has been sent.
+    /// Returns after all output has been sent.
     pub fn run(self, command: &mut Command) -> io::Result<ExitStatus> {
         let (mut child, input, outputs) = match self.terminal {
             Some(size) => on_terminal(command, size)?,
@@ -92,7 +90,6 @@ impl Session {
     }
 }
 
-/// A process, its input, and its outputs.
 type StartedCommand = (Child, OwnedFd, Vec<(OwnedFd, fn(Vec<u8>) -> Frame)>);
 
 fn on_pipes(command: &mut Command) -> io::Result<StartedCommand> {
@@ -104,7 +101,7 @@ fn on_pipes(command: &mut Command) -> io::Result<StartedCommand> {
     Ok((child, input, vec![(output, Frame::Output), (errors, Frame::Errors)]))
 }
 
-/// The command must make it the controlling terminal, like `setsid -c`.
+/// The command must make it the controlling terminal (`setsid -c`).
 fn on_terminal(command: &mut Command, size: TerminalSize) -> io::Result<StartedCommand> {
     // PID 1 mounts no devpts.
     fs::create_dir_all("/dev/pts")?;
@@ -117,8 +114,7 @@ fn on_terminal(command: &mut Command, size: TerminalSize) -> io::Result<StartedC
     Ok((child, input, vec![(pty.master, Frame::Output)]))
 }
 
-/// Relays until the end of the stream, or until a finished command's output is read: its children may keep the stream
-/// open.
+/// Until the stream ends, or a finished command's output is read: its children may keep the stream open.
 fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &FrameWriter, over: &AtomicBool) {
     let mut piece = [0; LONGEST];
     loop {
@@ -130,7 +126,7 @@ fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &FrameWriter, over: &
             Ok(_) => {}
             Err(_) => return,
         }
-        // A terminal without users returns an error instead of an end.
+        // A terminal without users returns an error at its end.
         let Ok(length) = from.read(&mut piece) else { return };
         if length == 0 || out.send(&frame(piece[..length].to_vec())).is_err() {
             return;
@@ -146,7 +142,7 @@ fn handle_frames(mut line: File, input: OwnedFd, terminal: bool, out: &FrameWrit
         for frame in frames {
             match frame {
                 Frame::Input(bytes) => {
-                    // A finished command takes no input; the sender continues.
+                    // A finished command takes no input.
                     let _ = input.as_mut().map(|input| input.write_all(&bytes));
                     let _ = out.send(&Frame::Taken(u16::try_from(bytes.len()).unwrap_or(u16::MAX)));
                 }

@@ -1,8 +1,7 @@
 //! A guest's command with the host's terminal or standard streams, over its own serial line. [`outside`] is the host's
 //! end, [`inside`] the guest's; they exchange [`Frame`]s.
 //!
-//! The line has no flow control and loses bytes that its reader does not take, so at most [`WINDOW`] bytes of input are
-//! unacknowledged.
+//! The line has no flow control and loses bytes, so at most [`WINDOW`] bytes of input are unacknowledged.
 
 pub mod inside;
 pub mod outside;
@@ -11,14 +10,14 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Far less than the kernel's buffer of a serial line (64 KiB).
+/// Far below the kernel's buffer of a serial line (64 KiB).
 pub(super) const WINDOW: usize = 16 * 1024;
 /// Bytes of a frame.
 pub(super) const LONGEST: usize = 4096;
-/// Kind and length of a frame.
+/// Bytes for kind and length.
 const HEAD: usize = 3;
 
-/// The size of a terminal.
+/// In characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
     /// Lines.
@@ -27,22 +26,18 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// A message on the line.
+/// Up to `Size` sent to the guest, others from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// To the guest: input.
     Input(Vec<u8>),
-    /// To the guest.
     EndOfInput,
-    /// To the guest.
     Size(TerminalSize),
-    /// From the guest: it accepts input.
+    /// The guest accepts input.
     Started,
-    /// From the guest: acknowledges bytes of input.
+    /// Acknowledges bytes of input.
     Taken(u16),
-    /// From the guest: standard output, or the terminal's.
+    /// Standard output, or the terminal's.
     Output(Vec<u8>),
-    /// From the guest.
     Errors(Vec<u8>),
 }
 
@@ -64,7 +59,7 @@ impl Frame {
             Frame::Output(bytes) => (b'o', bytes),
             Frame::Errors(bytes) => (b'x', bytes),
         };
-        // Callers split data into pieces of LONGEST bytes.
+        // Callers split data at LONGEST.
         let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         [&[kind], &length.to_be_bytes()[..], &payload[..usize::from(length)]].concat()
     }
@@ -86,14 +81,14 @@ impl Frame {
     }
 }
 
-/// Parses frames from pieces of any size.
+/// Accepts pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     rest: Vec<u8>,
 }
 
 impl Decoder {
-    /// The frames that `bytes` completes. Fails on an invalid frame.
+    /// The frames that `bytes` completes. Fails on invalid ones.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> io::Result<Vec<Frame>> {
         self.rest.extend(bytes);
         let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! The host's end: its terminal or standard streams while the guest's command runs.
+//! The host's end.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -12,21 +12,20 @@ use nix::sys::termios::{self, SetArg, Termios};
 
 use super::{Decoder, Frame, LONGEST, TerminalSize, WINDOW};
 
-/// Ends the session: ctrl-], as in telnet.
+/// ctrl-], as in telnet, ends the session.
 const ESCAPE: u8 = 0x1d;
 
-/// A session, perhaps before its start.
+/// The host's end.
 pub struct Session {
     shared: Arc<SessionState>,
     size: Option<TerminalSize>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// Shared by the threads.
 struct SessionState {
-    /// Locked for a whole frame.
+    /// Locked for whole frames.
     line: Mutex<UnixStream>,
-    /// Unacknowledged bytes of input.
+    /// Unacknowledged input bytes.
     untaken: Mutex<usize>,
     taken: Condvar,
     terminal: Terminal,
@@ -36,7 +35,7 @@ struct SessionState {
 }
 
 impl Session {
-    /// A session, and QEMU's end of its line. Without `size` the guest's command gets standard streams.
+    /// With QEMU's end of its line. Without `size` the command gets standard streams.
     pub fn new(size: Option<TerminalSize>) -> io::Result<(Session, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         let from = ours.try_clone()?;
@@ -62,19 +61,19 @@ impl Session {
         io::stdin().is_terminal() && io::stdout().is_terminal()
     }
 
-    /// Whether the guest's command has started.
+    /// Whether the guest's command runs.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.shared.started.load(Ordering::Acquire)
     }
 
-    /// Whether the user has typed the escape.
+    /// Whether the user typed the escape.
     #[must_use]
     pub fn is_left(&self) -> bool {
         self.shared.left.load(Ordering::Acquire)
     }
 
-    /// Sends a changed terminal size to the guest.
+    /// Sends the terminal's new size.
     pub fn resize(&mut self, size: Option<TerminalSize>) {
         if let Some(size) = size.filter(|size| self.has_started() && self.size.is_some_and(|known| known != *size)) {
             self.size = Some(size);
@@ -82,13 +81,13 @@ impl Session {
         }
     }
 
-    /// Writes a line to standard error, also on a raw terminal.
+    /// To standard error, also on a raw terminal.
     pub fn complain(&self, text: &str) {
         let end = if self.shared.terminal.is_raw() { "\r\n" } else { "\n" };
         let _ = write!(io::stderr().lock(), "{text}{end}");
     }
 
-    /// After the end of QEMU: writes the remaining output and restores the terminal.
+    /// After QEMU's end: writes remaining output, restores the terminal.
     pub fn end(mut self) {
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
@@ -104,11 +103,9 @@ impl Drop for Session {
 
 impl SessionState {
     fn send(&self, frame: &Frame) {
-        // The thread that waits for QEMU notices its end.
         let _ = self.line.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame.encode());
     }
 
-    /// Until QEMU ends.
     fn read(self: &Arc<SessionState>, mut from: UnixStream) {
         let (mut decoder, mut piece) = (Decoder::default(), [0; LONGEST]);
         while let Ok(length @ 1..) = from.read(&mut piece) {
@@ -142,7 +139,7 @@ impl SessionState {
         }
         self.started.store(true, Ordering::Release);
         let shared = Arc::clone(self);
-        // Not joined: reading standard input has no end.
+        // Not joined: standard input has no end.
         thread::spawn(move || shared.forward_input());
     }
 
@@ -169,7 +166,6 @@ impl SessionState {
     }
 }
 
-/// A closed output takes no bytes.
 fn write_and_flush(to: &mut impl Write, bytes: &[u8]) {
     let _ = to.write_all(bytes).and_then(|()| to.flush());
 }
@@ -179,7 +175,6 @@ fn write_and_flush(to: &mut impl Write, bytes: &[u8]) {
 struct Terminal(Mutex<Option<Termios>>);
 
 impl Terminal {
-    /// The guest's terminal handles lines and ctrl-c.
     fn make_raw(&self) {
         let Ok(before) = termios::tcgetattr(io::stdin()) else { return };
         let mut raw = before.clone();

@@ -1,5 +1,5 @@
-//! A Kubernetes cluster as machines on links, as the lab wires its network namespaces: nodes and external hosts on one
-//! segment, and a link per pod.
+//! A Kubernetes cluster as machines on links, wired like the lab's network namespaces: nodes and external hosts on one
+//! segment, a link per pod.
 
 mod node_state;
 
@@ -15,7 +15,7 @@ use crate::masked::Masked;
 use crate::network::{HostId, Network, NetworkError};
 use crate::protocol::{Family, Protocol};
 
-/// Why a network cannot be built.
+/// Why building fails.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum BuildError {
@@ -25,11 +25,11 @@ pub enum BuildError {
     Network(#[from] NetworkError),
 }
 
-/// Machines with unique names.
+/// Machine names are unique.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Cluster {
-    /// Connects pods by a bridge `cni0` in hairpin mode instead of links of their own.
+    /// Pods are on a bridge `cni0` in hairpin mode instead of own links.
     pub bridged: bool,
     pub nodes: Vec<Node>,
     pub outside: Vec<ExternalHost>,
@@ -38,7 +38,7 @@ pub struct Cluster {
 const OVERLAY: &str = "flannel.1";
 const SECOND: &str = "eth1";
 
-/// Protocols and ports of listening sockets.
+/// Listening sockets.
 pub type Listening = BTreeSet<(Protocol, u16)>;
 
 /// A node with its pods.
@@ -46,26 +46,26 @@ pub type Listening = BTreeSet<(Protocol, u16)>;
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Node {
     pub name: String,
-    /// Addresses of `eth0` with prefix length; the first of each family is the default source.
+    /// Of `eth0`, with prefix; each family's first is the default source.
     pub addresses: Vec<IpNet>,
-    /// Secondary addresses of `eth0`.
+    /// Secondary, on `eth0`.
     pub secondary: Vec<IpNet>,
-    /// Other nodes have routes to these.
+    /// Other nodes route these here.
     pub pod_ranges: Vec<IpNet>,
-    /// On the bridge, or on each pod link.
+    /// On the bridge, or each pod link.
     pub gateways: Vec<IpNet>,
-    /// Addresses of `flannel.1`, through which other nodes reach the pods, without encapsulation.
+    /// Of `flannel.1`: other nodes' way to the pods, without encapsulation.
     pub overlay: Vec<IpAddr>,
-    /// Addresses of `eth1`, through which other nodes reach the pods.
+    /// Of `eth1`: other nodes' way to the pods.
     pub second: Vec<IpNet>,
     pub sysctls: Sysctls,
-    /// Without the sockets of relays.
+    /// Without relays' sockets.
     pub listening: Listening,
-    /// `None`: the link of a removed pod.
+    /// `None`: a removed pod's link.
     pub pods: Vec<(String, Option<Pod>)>,
 }
 
-/// A pod with its own network namespace.
+/// With its own network namespace.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Pod {
@@ -73,20 +73,19 @@ pub struct Pod {
     pub listening: Listening,
 }
 
-/// A host outside the cluster, on the segment of the nodes.
+/// Outside the cluster, on the nodes' segment.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ExternalHost {
     pub name: String,
     /// Addresses with prefix length.
     pub addresses: Vec<IpNet>,
-    /// Destinations, and the node address as gateway.
+    /// Destination and gateway (a node).
     pub routes: Vec<(IpNet, IpAddr)>,
 }
 
 impl Cluster {
-    /// Adds and replaces the machines of `network` by name, each node with its `state`. Other machines and conntrack
-    /// entries remain.
+    /// Adds or replaces machines by name, each node with its `state`. Other machines and conntrack entries remain.
     pub fn put<'s>(
         &self,
         network: &mut Network,
@@ -118,7 +117,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces the external hosts only.
+    /// Replaces external hosts only.
     pub fn put_outside(&self, network: &mut Network) -> Result<(), BuildError> {
         self.put_each_outside(network, &mut Vec::new())
     }

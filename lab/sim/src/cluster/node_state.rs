@@ -10,20 +10,20 @@ use crate::relays::Relays;
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// The rules, sets, virtual services and addresses of a node.
+/// Rules, sets, virtual services and addresses.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct NodeState {
     pub v4: Arc<Rules>,
     pub v6: Arc<Rules>,
-    /// Rules of the second iptables variant.
+    /// Second iptables variant.
     pub second: Vec<Arc<Rules>>,
     pub nft: Arc<Ruleset>,
     pub sets: Sets,
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
-    /// Listening ports of the userspace proxy.
+    /// The userspace proxy's ports.
     pub relays: Relays,
 }
 
@@ -42,18 +42,18 @@ impl Default for NodeState {
     }
 }
 
-/// A listing that the simulator does not understand.
+/// An unreadable listing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
 pub struct NodeReadError {
-    /// The command, file or node that it is from.
+    /// Command, file or node.
     pub what: String,
     /// The error with its line.
     pub problem: String,
 }
 
 impl NodeReadError {
-    /// An error in the listing `what`.
+    /// About the listing `what`.
     #[must_use]
     pub fn new(what: &str, problem: &dyn std::fmt::Display) -> NodeReadError {
         NodeReadError { what: what.to_owned(), problem: problem.to_string() }
@@ -61,7 +61,7 @@ impl NodeReadError {
 }
 
 impl NodeState {
-    /// The first iptables variant of a family.
+    /// First iptables variant.
     #[must_use]
     pub fn rules(&self, family: Family) -> &Arc<Rules> {
         match family {
@@ -70,7 +70,7 @@ impl NodeState {
         }
     }
 
-    /// `what` names the source in errors.
+    /// `what`: the source, for errors.
     pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
@@ -96,25 +96,25 @@ impl NodeState {
         Ok(())
     }
 
-    /// Reads the output of `nft list ruleset` or `nft -j list ruleset`. Unmodelled statements are no errors.
+    /// `nft list ruleset` or `nft -j list ruleset`. Unmodelled statements are no errors.
     pub fn read_nft(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.nft = Arc::new(Ruleset::read(text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
-    /// Reads the output of `ipset save`.
+    /// Output of `ipset save`.
     pub fn read_sets(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.sets = Sets::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
-    /// Reads the output of `ipvsadm -Sn`.
+    /// Output of `ipvsadm -Sn`.
     pub fn read_servers(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.servers = VirtualServices::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
-    /// Reads lines `ip addr add ADDRESS dev kube-ipvs0`.
+    /// Lines `ip addr add ADDRESS dev kube-ipvs0`.
     pub fn read_addresses(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         let addresses = text.lines().map(|line| line.parse().map_err(|error| NodeReadError::new(what, &error)));
         self.addresses = addresses.collect::<Result<_, _>>()?;

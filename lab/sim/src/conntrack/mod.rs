@@ -31,22 +31,22 @@ impl FlowDirection {
     }
 }
 
-/// The conntrack state of a packet.
+/// A packet's conntrack state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrackingState {
-    /// Without a reply so far.
+    /// No reply so far.
     New,
-    /// After a reply, or a reply.
+    /// A reply, or after one.
     Established,
-    /// An ICMP error about a tracked connection.
+    /// ICMP error about a connection.
     Related,
-    /// Without a connection.
+    /// No connection.
     Invalid,
     /// Excluded by NOTRACK.
     Untracked,
 }
 
-/// The zones of both tuples (include/net/netfilter/nf_conntrack_zones.h).
+/// Both tuples' zones (include/net/netfilter/nf_conntrack_zones.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Zones {
     original: u16,
@@ -76,7 +76,7 @@ pub(crate) struct ConntrackEntry {
     pub(crate) reply: Tuple,
     pub(crate) source_nat: bool,
     pub(crate) destination_nat: bool,
-    /// Whether NAT is decided, with or without a translation.
+    /// NAT is decided, perhaps without translation.
     pub(crate) source_done: bool,
     pub(crate) destination_done: bool,
     pub(crate) confirmed: bool,
@@ -84,7 +84,7 @@ pub(crate) struct ConntrackEntry {
     pub(crate) assured: bool,
     pub(crate) mark: u32,
     stage: ConnectionStage,
-    /// Milliseconds of the clock.
+    /// Milliseconds.
     started: u64,
     expires: u64,
 }
@@ -112,7 +112,7 @@ pub(crate) struct ConntrackTable {
     /// By zone and tuple (`nf_ct_key_equal`).
     by_tuple: BTreeMap<(u16, Tuple), (usize, FlowDirection)>,
     unconfirmed: Vec<usize>,
-    /// No connection expires before this time.
+    /// No connection expires earlier.
     quiet_until: u64,
 }
 
@@ -148,7 +148,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Removes connections as `conntrack -D` does, and returns how many.
+    /// Like `conntrack -D`; returns the number.
     pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&ConntrackEntry) -> bool) -> usize {
         let found: Vec<usize> =
             self.all.iter().filter(|(_, connection)| which(connection)).map(|(id, _)| *id).collect();
@@ -162,7 +162,7 @@ impl ConntrackTable {
         self.by_tuple.get(&(zones.reply, *tuple)).is_some_and(|(owner, _)| *owner != except)
     }
 
-    /// `resolve_normal_ct`: original packets use one zone, replies the other.
+    /// `resolve_normal_ct`: replies have their own zone.
     fn find(&self, tuple: Tuple, zones: Zones) -> Option<(usize, FlowDirection)> {
         let found = self.by_tuple.get(&(zones.original, tuple)).copied();
         if zones.original == zones.reply {
@@ -183,7 +183,7 @@ impl ConntrackTable {
     ) -> Option<AttachedConnection> {
         self.expire(now);
         if let PacketBody::Error { about, .. } = &packet.body {
-            // An error belongs to the connection of a reply to the quoted packet, which is still translated
+            // An error belongs to the connection of replies to the quoted packet, which is still translated
             // (`nf_conntrack_inet_error`).
             let (id, direction) = self.find(tuple_of(about)?.inverted(), zones)?;
             return Some(AttachedConnection { id, direction, tracked: TrackingState::Related });
@@ -245,7 +245,7 @@ impl ConntrackTable {
         Some(AttachedConnection { id, direction: FlowDirection::Original, tracked: TrackingState::New })
     }
 
-    /// `__nf_conntrack_confirm`: false if another connection has a tuple; the packet is dropped then.
+    /// `__nf_conntrack_confirm`: false if another connection has a tuple, which drops the packet.
     pub(crate) fn confirm(&mut self, id: usize) -> bool {
         let Some(connection) = self.all.get_mut(&id) else {
             return true;
@@ -277,7 +277,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Removes connections whose first packet was dropped.
+    /// Connections whose first packet was dropped.
     pub(crate) fn forget_unconfirmed(&mut self) {
         for id in std::mem::take(&mut self.unconfirmed) {
             if self.all.get(&id).is_some_and(|connection| !connection.confirmed) {

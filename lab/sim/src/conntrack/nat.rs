@@ -1,4 +1,4 @@
-//! NAT: choosing and applying translations (net/netfilter/nf_nat_core.c).
+//! Chooses and applies translations (net/netfilter/nf_nat_core.c).
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use crate::packet::{Packet, PacketBody};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 
-/// The end of the packet that NAT changes.
+/// The translated end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Manip {
-    /// In PREROUTING and OUTPUT.
+    /// PREROUTING, OUTPUT.
     Destination,
-    /// In INPUT and POSTROUTING.
+    /// INPUT, POSTROUTING.
     Source,
 }
 
@@ -54,7 +54,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Without a NAT rule addresses stay; a source port changes if it is taken.
+    /// Without NAT rule: only a taken source port changes.
     pub(crate) fn set_up_nothing(&mut self, id: usize, manip: Manip, chance: &mut Chance) {
         let Some(connection) = self.get(id) else {
             return;
@@ -159,7 +159,7 @@ impl ConntrackTable {
         }
     }
 
-    /// `nf_nat_packet`: true if the connection has such a translation.
+    /// `nf_nat_packet`: whether the connection has such a translation.
     pub(crate) fn translate(&self, id: usize, direction: FlowDirection, manip: Manip, packet: &mut Packet) -> bool {
         let Some(connection) = self.get(id) else {
             return false;
@@ -175,7 +175,7 @@ impl ConntrackTable {
     }
 }
 
-/// For ICMP errors also writes the opposite end of the quoted packet.
+/// Also writes the opposite end of the packet that an ICMP error quotes.
 fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     let error = matches!(packet.body, PacketBody::Error { .. });
     match manip {
@@ -214,7 +214,7 @@ fn in_range(tuple: &Tuple, range: &NatRange) -> bool {
     address && range.ports.is_none_or(|(first, last)| (first..=last).contains(&tuple.source_port))
 }
 
-/// `find_best_ips_proto`. This hash differs from the kernel's, so another address of the range may be chosen.
+/// `find_best_ips_proto`, with another hash than the kernel's: the address may differ.
 fn choose_address(tuple: &mut Tuple, range: &NatRange, manip: Manip) {
     let Some((first, last)) = range.addresses else {
         return;

@@ -1,4 +1,4 @@
-//! Protocol states, and the kernel's default timeouts.
+//! Protocol states with the kernel's default timeouts.
 
 use super::{ConntrackEntry, FlowDirection};
 use crate::packet::{Packet, PacketBody, TcpFlags};
@@ -43,7 +43,7 @@ impl ConnectionStage {
 pub(super) enum PacketEffect {
     Belongs,
     Invalid,
-    /// Opens a new connection in place of a closed one.
+    /// Replaces a closed connection.
     Reopens,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn follow(
                 None => return PacketEffect::Invalid,
             }
         }
-        // A stream has replies and lasts more than two seconds (nf_conntrack_udp_packet).
+        // Streams have replies and last over two seconds (nf_conntrack_udp_packet).
         PacketBody::Udp { .. } if connection.seen_reply && now > connection.started + 2000 => {
             ConnectionStage::UdpStream
         }
@@ -106,14 +106,14 @@ pub(super) fn follow(
     PacketEffect::Belongs
 }
 
-/// A subset of the table in nf_conntrack_proto_tcp.c.
+/// Part of the table in nf_conntrack_proto_tcp.c.
 fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<ConnectionStage> {
     let (syn, ack) = (flags.has(TcpFlags::SYN), flags.has(TcpFlags::ACK));
     if flags.has(TcpFlags::RST) {
         return Some(ConnectionStage::TcpClosed);
     }
     if syn && ack {
-        // The opener cannot send SYN-ACK.
+        // Only responders send SYN-ACK.
         return match (stage, original) {
             (_, true) => None,
             (ConnectionStage::TcpSynSent, false) => Some(ConnectionStage::TcpSynReceived),
@@ -131,7 +131,6 @@ fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<Connec
         });
     }
     match (stage, original) {
-        // An ACK before any SYN-ACK.
         (ConnectionStage::TcpSynSent, _) => None,
         (ConnectionStage::TcpSynReceived, true) => Some(ConnectionStage::TcpEstablished),
         (other, _) => Some(other),

@@ -1,24 +1,22 @@
-//! Conntrack tuples.
-
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::packet::{Packet, PacketBody, endpoint};
 use crate::protocol::Protocol;
 
-/// Addresses, ports and protocol of one direction of a connection.
+/// One direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
     pub protocol: Protocol,
     pub source: IpAddr,
-    /// For echo packets the identifier.
+    /// Echo: the identifier.
     pub source_port: u16,
     pub destination: IpAddr,
     pub destination_port: u16,
 }
 
 impl Tuple {
-    /// The tuple of the opposite direction. Echo packets keep their identifier.
+    /// The opposite direction. Echo packets keep their identifier.
     #[must_use]
     pub fn inverted(&self) -> Tuple {
         let ports = if self.protocol.is_icmp() {
@@ -44,7 +42,7 @@ impl fmt::Display for Tuple {
     }
 }
 
-/// The tuple of a packet; `None` for ICMP errors.
+/// `None` for ICMP errors.
 pub(crate) fn tuple_of(packet: &Packet) -> Option<Tuple> {
     let (source_port, destination_port) = match packet.body {
         PacketBody::Error { .. } => return None,

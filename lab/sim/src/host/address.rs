@@ -12,21 +12,21 @@ pub struct Address {
     pub ip: IpAddr,
     /// Prefix length.
     pub prefix: u8,
-    /// IPv4: later address of a network, never a source. IPv6: deprecated, a source only without an alternative.
+    /// IPv4: later address of a network, never a source. IPv6: deprecated, the last choice as a source.
     pub secondary: bool,
 }
 
-/// A line that is not a supported `ip addr add` command.
+/// No supported `ip addr add`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line:?}: {problem} (expected: ip addr add ADDRESS/LENGTH dev NAME [preferred_lft 0|forever])")]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct AddressError {
     pub line: String,
-    /// What is wrong with the line.
+    /// The error.
     pub problem: String,
 }
 
-/// Reads `ip addr add ADDRESS/LENGTH dev NAME [preferred_lft …]`.
+/// `ip addr add ADDRESS/LENGTH dev NAME [preferred_lft …]`.
 impl FromStr for Address {
     type Err = AddressError;
 

@@ -1,5 +1,3 @@
-//! Building a host.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,46 +16,46 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// A host that cannot be built.
+/// An inconsistent host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("host {host}: {problem}")]
 pub struct HostError {
-    /// The name of the host.
+    /// Its name.
     pub host: String,
-    /// What is wrong.
+    /// The inconsistency.
     pub problem: HostProblem,
 }
 
-/// Why a host cannot be built.
+/// Why building fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostProblem {
-    /// What names which missing interface.
+    /// User and name of a missing interface.
     #[error("{0} names the missing interface {1:?}")]
     NoInterface(String, String),
-    /// Two interfaces with one name.
+    /// Two interfaces of one name.
     #[error("interface {0:?} exists twice")]
     Twice(String),
     /// A prefix that is longer than the address.
     #[error("address {0}/{1} has too long a prefix")]
     Prefix(IpAddr, u8),
-    /// A virtual service whose forwarding is not masquerading.
+    /// Virtual service without masquerading.
     #[error("virtual service {0}: forwarding by routing or tunnel is not modelled")]
     Forwarding(SocketAddr),
-    /// A virtual service with a lower threshold.
+    /// Virtual service with lower threshold.
     #[error("virtual service {0}: a lower threshold (-y) is not modelled")]
     LowerThreshold(SocketAddr),
-    /// nftables rules with missing chains or sets.
+    /// nftables: missing chains or sets.
     #[error(transparent)]
     Nft(#[from] MissingReference),
-    /// iptables rules with missing chains or sets, or a loop of chains.
+    /// iptables: missing chains or sets, or loops.
     #[error(transparent)]
     Rules(#[from] CompileError),
 }
 
 const SECOND_COUNTERS: usize = 1 << 32;
 
-/// The parts of a host. The loopback interface with 127.0.0.1 and ::1 always exists.
+/// Always includes loopback with 127.0.0.1 and ::1.
 #[derive(Debug, Clone)]
 pub struct HostBuilder {
     name: String,
@@ -110,7 +108,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a route; addresses add the routes to their networks.
+    /// Addresses add routes to their networks.
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
@@ -126,14 +124,14 @@ impl HostBuilder {
         self
     }
 
-    /// Disables the routes that addresses add.
+    /// Only explicit routes exist.
     #[must_use]
     pub fn all_routes(mut self) -> HostBuilder {
         self.all_routes = true;
         self
     }
 
-    /// Adds a policy routing rule, which replaces the default rules of the local and main tables.
+    /// Adds a rule instead of the defaults (local and main table).
     #[must_use]
     pub fn policy(mut self, rule: PolicyRule) -> HostBuilder {
         self.policy.push(rule);
@@ -147,28 +145,28 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a permanent neighbour entry for the other end of the interface's link.
+    /// A permanent entry for the link's other end.
     #[must_use]
     pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.neighbours.push((interface.to_owned(), address));
         self
     }
 
-    /// Adds a socket that listens on `port` of all addresses.
+    /// Listens on all addresses.
     #[must_use]
     pub fn listen(mut self, protocol: Protocol, port: u16) -> HostBuilder {
         self.listeners.push(Listener { protocol, address: None, port: Some(port) });
         self
     }
 
-    /// Adds a listening socket.
+    /// Adds a socket.
     #[must_use]
     pub fn listener(mut self, listener: Listener) -> HostBuilder {
         self.listeners.push(listener);
         self
     }
 
-    /// Sets the iptables rules of their family.
+    /// Sets their family's iptables rules.
     #[must_use]
     pub fn rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -179,8 +177,7 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the rules of the second iptables variant, which the walk runs last. The kernel's order is that of
-    /// registration, which no dump shows.
+    /// The second iptables variant, walked last. The kernel orders by registration, which no dump shows.
     #[must_use]
     pub fn second_rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -191,7 +188,7 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the nftables rules. Tables of iptables-nft are skipped in families with iptables rules.
+    /// Skips tables of iptables-nft in families with iptables rules.
     #[must_use]
     pub fn nft(mut self, ruleset: impl Into<Arc<Ruleset>>) -> HostBuilder {
         self.nft = ruleset.into();
@@ -212,21 +209,21 @@ impl HostBuilder {
         self
     }
 
-    /// Other sets exist: matches on missing sets are unknown facts instead of errors.
+    /// Matches on missing sets are unknown facts, not errors.
     #[must_use]
     pub fn other_sets(mut self) -> HostBuilder {
         self.other_sets = true;
         self
     }
 
-    /// Sets answers to unknown facts.
+    /// Answers unknown facts.
     #[must_use]
     pub fn assume(mut self, assumptions: Assumptions) -> HostBuilder {
         self.assumptions = assumptions;
         self
     }
 
-    /// Fails on dangling references and on parts that the walk does not model.
+    /// Fails on dangling references and unmodelled parts.
     pub fn build(self) -> Result<Host, HostError> {
         let host = self.name.clone();
         self.try_build().map_err(|problem| HostError { host, problem })

@@ -1,4 +1,4 @@
-//! A machine or network namespace. A [`Host`] is immutable; [`crate::Network`] holds the state that packets leave.
+//! A machine or network namespace. [`Host`]s are immutable; [`crate::Network`] holds the state that packets leave.
 
 mod address;
 mod build;
@@ -29,15 +29,15 @@ use crate::set::{CompiledIpSet, IpSet, Sets};
 #[allow(missing_docs, reason = "the names say it")]
 pub struct HostInterface {
     pub name: String,
-    /// The addresses in the order of their addition.
+    /// In the order of addition.
     pub addresses: Vec<Address>,
     /// The bridge of which the interface is a port.
     pub bridge: Option<String>,
-    /// Whether the bridge may send a packet back through this port.
+    /// The bridge may send packets back through it.
     pub hairpin: bool,
-    /// Settings that differ from the host's.
+    /// Instead of the host's.
     pub sysctls: Option<InterfaceSysctls>,
-    /// Whether the name is a placeholder: matches on it are unknown facts.
+    /// The name is a placeholder: matches on it are unknown facts.
     pub invented: bool,
 }
 
@@ -55,7 +55,7 @@ impl HostInterface {
         }
     }
 
-    /// Adds an address; as in the kernel secondary if the interface has an IPv4 address of its network.
+    /// Secondary, as in the kernel, after an IPv4 address of its network.
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> HostInterface {
         let network = Masked::network(ip, prefix);
@@ -67,7 +67,7 @@ impl HostInterface {
         self
     }
 
-    /// Adds a secondary (IPv4) or deprecated (IPv6) address, which is not chosen as source.
+    /// Secondary (IPv4) or deprecated (IPv6): not chosen as source.
     #[must_use]
     pub fn secondary(self, ip: IpAddr, prefix: u8) -> HostInterface {
         self.with(Address { ip, prefix, secondary: true })
@@ -80,7 +80,7 @@ impl HostInterface {
         self
     }
 
-    /// Sets settings that differ from the host's.
+    /// Replaces the host's settings.
     #[must_use]
     pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> HostInterface {
         self.sysctls = Some(sysctls);
@@ -114,7 +114,7 @@ pub struct Listener {
     pub port: Option<u16>,
 }
 
-/// A machine; [`Host::builder`] makes it.
+/// Made by [`Host::builder`].
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(crate) name: Arc<str>,
@@ -127,7 +127,7 @@ pub struct Host {
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
-    /// The first and the second iptables variant.
+    /// First and second iptables variant.
     pub(crate) v4: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) v6: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) nft: crate::program::nft::NftProgram,
@@ -136,7 +136,6 @@ pub struct Host {
     pub(crate) assumptions: Assumptions,
 }
 
-/// The index of the loopback interface.
 pub(crate) const LOOPBACK: usize = 0;
 
 impl Host {
@@ -146,13 +145,13 @@ impl Host {
         HostBuilder::new(name)
     }
 
-    /// Unique within a network.
+    /// Unique per network.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Loopback addresses are always local.
+    /// Loopback included.
     #[must_use]
     pub fn is_local(&self, address: IpAddr) -> bool {
         let loopback = match address {
@@ -170,7 +169,7 @@ impl Host {
         self.interfaces.iter().position(|interface| interface.name == name)
     }
 
-    /// In the order of the walk.
+    /// In walk order.
     pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &IptablesProgram> {
         let (first, second) = match family {
             Family::V4 => &self.v4,

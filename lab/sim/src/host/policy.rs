@@ -17,16 +17,16 @@ pub const LOCAL_TABLE: u32 = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PolicyAction {
-    /// Continues with the next rule if no route matches.
+    /// The next rule follows if no route matches.
     Lookup {
         table: u32,
-        /// `suppress_prefixlength`: ignores shorter or equal prefixes.
+        /// `suppress_prefixlength`: ignores prefixes up to this.
         suppress: Option<u8>,
     },
-    /// Continues at the first rule of at least this priority.
+    /// Jumps to this priority or higher.
     Goto(u32),
     Nop,
-    /// Ends with `unreachable`, `prohibit` or `blackhole`.
+    /// `unreachable`, `prohibit`, `blackhole`.
     Refuse(RouteKind),
 }
 
@@ -35,23 +35,23 @@ pub enum PolicyAction {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct PolicyRule {
     pub family: Family,
-    /// Lower priorities come first.
+    /// Ascending.
     pub priority: u32,
     pub from: Option<Masked>,
     pub to: Option<Masked>,
-    /// Input interface; `lo` selects packets of this machine.
+    /// Input; `lo`: packets of this machine.
     pub input: Option<String>,
-    /// `oif` of a bound socket; the rule matches no packet, as no socket is bound.
+    /// `oif` of a bound socket; matches nothing, as no socket is bound.
     pub output: Option<String>,
     /// Value and mask.
     pub mark: Option<(u32, u32)>,
-    /// Inverts all selectors together.
+    /// Inverts the selectors together.
     pub invert: bool,
     pub action: PolicyAction,
 }
 
 impl PolicyRule {
-    /// A rule that matches every packet of the family.
+    /// Matches all packets of the family.
     #[must_use]
     pub fn of_all(family: Family, priority: u32, action: PolicyAction) -> PolicyRule {
         PolicyRule {
@@ -71,11 +71,11 @@ impl PolicyRule {
 #[derive(Debug, Clone)]
 pub(super) struct Selector {
     rule: PolicyRule,
-    /// `Some(None)`: the interface does not exist, and no packet matches.
+    /// `Some(None)`: a missing interface, which matches nothing.
     input: Option<Option<usize>>,
 }
 
-/// Sorted by priority, with the tables other than main.
+/// By priority; tables except main.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RoutingPolicy {
     v4: Vec<Selector>,
@@ -93,7 +93,7 @@ impl RoutingPolicy {
             let own = rules.iter().filter(|rule| rule.family == family);
             let own = own.map(|rule| Selector { input: rule.input.as_deref().map(&place), rule: rule.clone() });
             let mut own: Vec<Selector> = own.collect();
-            // The sort is stable: equal priorities keep their order.
+            // Stable: equal priorities keep their order.
             own.sort_by_key(|selector| selector.rule.priority);
             own
         };
@@ -124,7 +124,7 @@ impl RoutingPolicy {
             match selector.rule.action {
                 PolicyAction::Nop => {}
                 PolicyAction::Refuse(kind) => return RouteDecision::Refused(kind),
-                // A goto only jumps forward (`fib_nl_newrule`).
+                // Only forward (`fib_nl_newrule`).
                 PolicyAction::Goto(priority) => {
                     let target = rules[at..].iter().position(|other| other.rule.priority >= priority);
                     at = target.map_or(rules.len(), |further| at + further);

@@ -8,7 +8,7 @@ use super::{Address, Host, HostInterface, LOOPBACK};
 use crate::masked::{Masked, bits};
 use crate::protocol::Family;
 
-/// The type of a route.
+/// A route's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
     /// Forwards.
@@ -21,7 +21,7 @@ pub enum RouteKind {
     Prohibit,
     /// `ip route add local`.
     Local,
-    /// Ends the lookup in this table; the next policy routing rule follows.
+    /// Ends this table's lookup; the next policy rule follows.
     Throw,
 }
 
@@ -30,16 +30,16 @@ pub enum RouteKind {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Route {
     pub to: Masked,
-    /// The gateway; `None` for neighbours.
+    /// Gateway; `None`: neighbours.
     pub via: Option<IpAddr>,
-    /// `None` for routes that forward nothing.
+    /// `None`: forwards nothing.
     pub interface: Option<String>,
-    /// Preferred source address.
+    /// Preferred source.
     pub source: Option<IpAddr>,
-    /// The lowest wins among equal prefixes.
+    /// Lowest wins among equal prefixes.
     pub metric: u32,
     pub kind: RouteKind,
-    /// [`MAIN_TABLE`], or a table of policy routing.
+    /// [`MAIN_TABLE`] or another.
     pub table: u32,
 }
 
@@ -63,14 +63,14 @@ impl Route {
         Route { to, via: None, interface: None, source: None, metric: 0, kind, table: MAIN_TABLE }
     }
 
-    /// Moves the route to another table.
+    /// Changes the table.
     #[must_use]
     pub fn in_table(mut self, table: u32) -> Route {
         self.table = table;
         self
     }
 
-    /// Sets the preferred source address.
+    /// Sets the preferred source.
     #[must_use]
     pub fn from_address(mut self, source: IpAddr) -> Route {
         self.source = Some(source);
@@ -108,7 +108,7 @@ pub(crate) enum RouteDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteQuery {
     pub(crate) to: IpAddr,
-    /// `None`: a socket without address.
+    /// `None`: not chosen yet.
     pub(crate) from: Option<IpAddr>,
     pub(crate) mark: u32,
     pub(crate) input: usize,
@@ -125,7 +125,7 @@ impl Host {
         self.look_up(&RouteQuery::out(to))
     }
 
-    /// `fib_rules_lookup`; without rules the local, then the main table.
+    /// `fib_rules_lookup`; by default the local, then the main table.
     pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
         if self.policy.rules_of(look.to).is_empty() {
             let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
@@ -134,7 +134,7 @@ impl Host {
         self.policy.decide(self, look)
     }
 
-    /// Own addresses, broadcast addresses, and routes of type local.
+    /// Own and broadcast addresses, local routes.
     pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
             return Some(RouteDecision::Local);
@@ -145,14 +145,14 @@ impl Host {
         self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
     }
 
-    /// Ignores routes with at most `suppressed` prefix bits.
+    /// `suppressed`: ignores prefixes up to this.
     pub(super) fn in_table(
         &self,
         routes: &[ResolvedRoute],
         to: IpAddr,
         suppressed: Option<u8>,
     ) -> Option<RouteDecision> {
-        // Sorted by prefix length and metric.
+        // By prefix length and metric.
         let route = routes.iter().find(|route| route.to.contains(to))?;
         if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
             return None;
@@ -191,8 +191,8 @@ impl Host {
         }
     }
 
-    /// The source of a connection to an own address: that address, the primary one of its network, or 127.0.0.1
-    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
+    /// For an own address: itself, its network's primary one, or 127.0.0.1 (`fib_add_ifaddr`,
+    /// net/ipv4/fib_frontend.c).
     pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
@@ -208,7 +208,7 @@ impl Host {
     }
 
     /// `inet_select_addr`: the interface's address in the next hop's network, else its first, else another interface's.
-    /// Loopback addresses have host scope.
+    /// Skips loopback, which has host scope.
     fn source_v4(&self, interface: usize, next_hop: IpAddr) -> Option<IpAddr> {
         let usable = |address: &&Address| address.ip.is_ipv4() && !address.ip.is_loopback() && !address.secondary;
         let own = || self.interfaces[interface].addresses.iter().filter(usable);
@@ -243,7 +243,7 @@ impl Host {
 mod tests {
     use super::*;
 
-    /// Observed on Linux 6.1 and 6.12 with `eth0` created before `eth1`.
+    /// Linux 6.1 and 6.12, `eth0` created before `eth1`.
     #[test]
     fn equally_near_addresses_choose_the_first_interfaces_last_one() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -1,20 +1,20 @@
-//! Route lookup for builders of neighbouring machines.
+//! Route lookup for neighbours' builders.
 
 use std::net::IpAddr;
 
 use super::Host;
 use super::route::RouteDecision;
 
-/// Where a machine sends a packet.
+/// A packet's next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum RouteTo {
-    /// The address is the machine's own.
+    /// Own address.
     Itself,
     /// Through an interface to a neighbour.
     Out {
         interface: String,
-        /// The destination itself, or a gateway.
+        /// Destination or gateway.
         next_hop: IpAddr,
     },
     /// No route.
@@ -34,7 +34,7 @@ impl Host {
         }
     }
 
-    /// The addresses of an interface in the order of their addition.
+    /// In the order of addition.
     #[must_use]
     pub fn addresses_of(&self, interface: &str) -> &[super::Address] {
         self.interface(interface).map_or(&[], |at| &self.interfaces[at].addresses)

@@ -1,4 +1,4 @@
-//! IPVS connections and persistence templates (net/netfilter/ipvs/ip_vs_conn.c).
+//! Connections and persistence templates (net/netfilter/ipvs/ip_vs_conn.c).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::protocol::Protocol;
 use crate::sysctl::Sysctls;
 
-/// Seconds: defaults of `ipvsadm --set`, and `tcp_timeouts` in ip_vs_proto_tcp.c.
+/// Seconds (`ipvsadm --set`; `tcp_timeouts` in ip_vs_proto_tcp.c).
 const TCP_ESTABLISHED: u64 = 900;
 const TCP_OPENING: u64 = 60;
 const TCP_ENDING: u64 = 120;
@@ -19,7 +19,7 @@ const TCP_RESET: u64 = 10;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
-/// Services by address, as indexes change.
+/// By address, as indexes change.
 type ServiceKey = (Protocol, SocketAddr);
 type TemplateKey = (ServiceKey, u128);
 
@@ -31,11 +31,11 @@ pub(crate) struct IpvsConnection {
     pub(crate) server: SocketAddr,
     service: ServiceKey,
     template: Option<TemplateKey>,
-    /// Counts in `ActiveConn`.
+    /// In `ActiveConn`.
     active: bool,
-    /// FIN: bit 0 the client's, bit 1 the server's.
+    /// FIN bits: 0 client, 1 server.
     finished: u8,
-    /// Milliseconds of the clock.
+    /// Milliseconds.
     expires: u64,
 }
 
@@ -49,19 +49,19 @@ pub(crate) struct IpvsState {
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     templates: BTreeMap<TemplateKey, (SocketAddr, u64)>,
     rotations: BTreeMap<ServiceKey, Rotation>,
-    /// Clock of the last expiry.
+    /// Last expiry.
     looked: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoConnection {
-    /// The packet opens no connection.
+    /// Opens no connection.
     Passes,
-    /// The packet is rejected.
+    /// Rejected.
     NoServer,
-    /// The server was removed; the packet is dropped.
+    /// The server was removed: dropped.
     Gone,
-    /// The port of a connection in conntrack is reused: the packet is dropped, and a retry scheduled.
+    /// The port of a connection in conntrack is reused: dropped, a retry is scheduled.
     Reused,
 }
 
@@ -104,7 +104,7 @@ impl IpvsState {
         for id in ended {
             self.remove(id);
         }
-        // A template lasts as long as its connections.
+        // Templates last as long as their connections.
         let held: Vec<TemplateKey> = self.all.values().filter_map(|one| one.template).collect();
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
@@ -131,7 +131,7 @@ impl IpvsState {
         Some(*one)
     }
 
-    /// `ip_vs_in_hook`. `known`: conntrack has confirmed the connection.
+    /// `ip_vs_in_hook`. `known`: confirmed by conntrack.
     pub(crate) fn called(
         &mut self,
         packet: &Packet,
@@ -176,7 +176,6 @@ impl IpvsState {
             server,
             service: (protocol, to),
             template,
-            // UDP and SCTP are active at once.
             active: true,
             finished: 0,
             expires: now,
@@ -202,7 +201,7 @@ impl IpvsState {
         let service = of(services, one.service);
         let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
         if !there {
-            // Packets are dropped; the sysctl removes the connection, too.
+            // Drops packets; the sysctl also removes the connection.
             if sysctls.vs_expire_nodest_conn {
                 self.remove(id);
             }
@@ -265,8 +264,8 @@ impl IpvsState {
     }
 }
 
-/// A SYN replaces ended connections (`is_new_conn_expected`), and with expire_nodest_conn those to servers of weight 0;
-/// never with conn_reuse_mode 0.
+/// SYNs replace ended connections (`is_new_conn_expected`), with expire_nodest_conn also those to weight 0; never with
+/// conn_reuse_mode 0.
 fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
     let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;

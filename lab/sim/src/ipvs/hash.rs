@@ -1,4 +1,4 @@
-//! The kernel's hashes of the schedulers `sh`, `dh` and `mh`.
+//! The schedulers `sh`, `dh` and `mh`.
 
 use std::net::IpAddr;
 
@@ -6,9 +6,9 @@ use super::{RealServer, VirtualService};
 
 /// `IP_VS_SH_TAB_BITS` and `IP_VS_DH_TAB_BITS` are 8.
 const BUCKETS: usize = 256;
-/// The prime for the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
+/// For the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
 const MAGLEV_BUCKETS: usize = 4093;
-/// Significant bits of a weight in `mh`.
+/// Of a weight in `mh`.
 const MAGLEV_BITS: u32 = 6;
 
 fn fold(address: IpAddr) -> u32 {
@@ -74,7 +74,7 @@ pub(super) fn source(
     others.find(|chosen| free(*chosen))
 }
 
-/// SipHash-1-3 of a word, cut to 32 bits (lib/siphash.c, hsiphash_1u32).
+/// SipHash-1-3 of a word, in 32 bits (lib/siphash.c, hsiphash_1u32).
 fn hsiphash(value: u32, key: u64) -> u32 {
     let mut v = [
         0x736f_6d65_7073_6575 ^ key,
@@ -94,7 +94,7 @@ fn hsiphash(value: u32, key: u64) -> u32 {
         v[1] = v[1].rotate_left(17) ^ v[2];
         v[2] = v[2].rotate_left(32);
     };
-    // The length, 4, in the top byte.
+    // Length 4 in the top byte.
     let block = 4 << 56 | u64::from(value);
     v[3] ^= block;
     round(&mut v);
@@ -106,7 +106,7 @@ fn hsiphash(value: u32, key: u64) -> u32 {
     (v[0] ^ v[1] ^ v[2] ^ v[3]) as u32
 }
 
-/// The keys of ip_vs_mh.c (generate_hash_secret).
+/// generate_hash_secret in ip_vs_mh.c.
 const KEYS: [u64; 2] = [2_654_435_761, 2_654_446_892];
 
 fn maglev_key(address: IpAddr, port: u16, key: u64, offset: u32) -> u32 {

@@ -66,14 +66,14 @@ impl Scheduler {
     }
 }
 
-/// The forwarding method of a server.
+/// Forwarding method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Forwarding {
     /// `-m`: NAT.
     Masquerade,
-    /// `-g`: direct routing; read, but not walked.
+    /// `-g`; read, not walked.
     Route,
-    /// `-i`: tunnelling; read, but not walked.
+    /// `-i`; read, not walked.
     Tunnel,
 }
 
@@ -92,11 +92,11 @@ pub struct Persistence {
 pub struct RealServer {
     pub address: SocketAddr,
     pub forwarding: Forwarding,
-    /// 0 accepts no new connections.
+    /// 0: no new connections.
     pub weight: u32,
-    /// Upper connection threshold; 0 is no limit.
+    /// Connection threshold; 0: none.
     pub upper: u32,
-    /// Lower connection threshold.
+    /// Connection threshold.
     pub lower: u32,
 }
 
@@ -104,23 +104,23 @@ pub struct RealServer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct VirtualService {
-    /// TCP, UDP or SCTP.
+    /// TCP, UDP, SCTP.
     pub protocol: Protocol,
     pub address: SocketAddr,
     pub scheduler: Scheduler,
-    /// Scheduler flags: bits 1, 2 and 4.
+    /// Scheduler flags 1, 2, 4.
     pub flags: u8,
     pub persistence: Option<Persistence>,
-    /// `-o`: schedules each datagram by itself.
+    /// `-o`: schedules each datagram.
     pub one_packet: bool,
-    /// In the kernel's order, the latest first.
+    /// As in the kernel, latest first.
     pub servers: Vec<RealServer>,
 }
 
 impl VirtualService {
-    /// Scheduler flag: tries another server than an unavailable one.
+    /// Flag: replaces unavailable servers.
     pub const FALLBACK: u8 = 1;
-    /// Scheduler flag: hashes the client's port.
+    /// Flag: hashes the client's port.
     pub const PORT: u8 = 2;
 }
 
@@ -132,7 +132,7 @@ pub struct VirtualServices {
 }
 
 impl VirtualServices {
-    /// Reads the output of `ipvsadm -Sn`.
+    /// Output of `ipvsadm -Sn`.
     pub fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
         read::read(text)
     }
@@ -152,7 +152,6 @@ fn service_option(protocol: Protocol) -> &'static str {
 }
 
 impl fmt::Display for VirtualServices {
-    /// As `ipvsadm -Sn` prints them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for service in &self.services {
             let (option, address) = (service_option(service.protocol), service.address);

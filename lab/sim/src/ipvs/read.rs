@@ -1,5 +1,3 @@
-//! Reader of `ipvsadm -Sn`.
-
 use std::net::SocketAddr;
 
 use super::{Forwarding, Persistence, RealServer, Scheduler, VirtualService, VirtualServices};
@@ -10,11 +8,11 @@ use crate::protocol::{Family, Protocol};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("virtual services, line {line}: {problem}: {text}")]
 pub struct IpvsReadError {
-    /// Counted from 1.
+    /// From 1.
     pub line: usize,
     /// The line.
     pub text: String,
-    /// What is wrong.
+    /// The error.
     pub problem: String,
 }
 
@@ -41,7 +39,7 @@ pub(super) fn flags(scheduler: Scheduler, bits: u8) -> String {
     names.join(",")
 }
 
-/// Dotted for IPv4, a length for IPv6.
+/// IPv4: a mask, IPv6: a length.
 pub(super) fn netmask(ipv4: bool, prefix: u8) -> String {
     if ipv4 { from_bits(Family::V4, prefix_mask(Family::V4, prefix)).to_string() } else { prefix.to_string() }
 }
@@ -62,7 +60,7 @@ impl<'a> IpvsOptions<'a> {
         text.parse().map_err(|_| format!("{option} needs a numeric address:port (use ipvsadm -n), not {text}"))
     }
 
-    /// Reads `-t`, `-u` or `--sctp-service` with the address.
+    /// `-t`, `-u`, `--sctp-service` with address.
     fn service(&mut self) -> OptionResult<(Protocol, SocketAddr)> {
         let option = self.value("a service")?;
         let protocol = match option {
@@ -133,7 +131,7 @@ fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
             "-w" | "--weight" => weight = words.number(option)?,
             "-x" | "--u-threshold" => upper = words.number(option)?,
             "-y" | "--l-threshold" => lower = words.number(option)?,
-            // Tunnels are not walked.
+            // Not walked.
             "--tun-type" => {
                 words.value(option)?;
             }

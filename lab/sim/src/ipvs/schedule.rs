@@ -1,5 +1,3 @@
-//! Schedulers (net/netfilter/ipvs/ip_vs_*.c).
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -9,7 +7,7 @@ use crate::chance::Chance;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rotation {
     position: usize,
-    /// `lblc`, `lblcr`: servers by destination.
+    /// `lblc`, `lblcr`: by destination.
     assigned: BTreeMap<IpAddr, Vec<usize>>,
 }
 
@@ -77,7 +75,7 @@ fn in_turn(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize
     (0..service.servers.len()).filter(|at| free(*at)).collect()
 }
 
-/// The servers with the highest weight, then those and the next lower ones, and so on.
+/// Servers of the highest weight, then also of the next, and so on.
 fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     fn gcd(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -93,7 +91,7 @@ fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usi
     round
 }
 
-/// Exact walks draw a server by its share of the rotation.
+/// Exact walks draw by shares of the rotation.
 fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Option<ScheduledServer> {
     if round.is_empty() {
         return None;
@@ -110,7 +108,7 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
     Some(ScheduledServer { server, share: Some((count(server), round.len() as u64)) })
 }
 
-/// Least `load / weight`, the first of equals.
+/// Least `load / weight`; the first of equals.
 fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(usize) -> (u64, u32)) -> Option<usize> {
     let mut best: Option<(usize, u64, u32)> = None;
     for at in (0..service.servers.len()).filter(|at| free(*at)) {
@@ -124,7 +122,7 @@ fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(
 }
 
 /// `lblc`, `lblcr`: an address keeps its server unless the server has more connections than its weight while another
-/// has fewer than half of its own. Expiry is not modelled.
+/// has fewer than half its own. Without expiry.
 fn local(
     service: &VirtualService,
     rotation: &mut Rotation,

@@ -1,5 +1,3 @@
-//! Results of a packet and its reply.
-
 use std::net::{IpAddr, SocketAddr};
 
 use super::HostId;
@@ -7,11 +5,11 @@ use crate::packet::Packet;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, NotModelled, Trace};
 
-/// The end of a packet's path in one direction.
+/// Where a direction ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum LegEnd {
-    /// At a socket, or at a machine without one.
+    /// A machine, perhaps without socket.
     Reached {
         host: HostId,
         packet: Packet,
@@ -27,7 +25,7 @@ pub enum LegEnd {
     },
 }
 
-/// The path in one direction.
+/// One direction's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct JourneyLeg {
@@ -35,7 +33,7 @@ pub struct JourneyLeg {
     pub trace: Trace,
 }
 
-/// Why the sender did not get a valid reply.
+/// Why no valid reply arrived.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ReplyFailure {
@@ -48,7 +46,7 @@ pub enum ReplyFailure {
         host: HostId,
         with: RejectWith,
     },
-    /// Another source than the called address and port.
+    /// Not the called address and port.
     WrongSource {
         from: SocketAddr,
     },
@@ -56,46 +54,46 @@ pub enum ReplyFailure {
     Strayed {
         host: HostId,
     },
-    /// The packet asks for no reply.
+    /// No reply is due.
     None,
 }
 
-/// Equal paths have equal verdicts.
+/// Equal for equal paths.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PacketVerdict {
-    /// The caller got the reply.
+    /// The reply arrived.
     Answered {
         /// The machine with the socket.
         by: HostId,
-        /// The destination that the socket sees.
+        /// Destination at the socket.
         at: SocketAddr,
-        /// The source that the socket sees.
+        /// Source at the socket.
         saw: SocketAddr,
     },
     /// The reply failed.
     Unanswered {
         /// The machine with the socket.
         by: HostId,
-        /// The destination that the socket sees.
+        /// Destination at the socket.
         at: SocketAddr,
-        /// The source that the socket sees.
+        /// Source at the socket.
         saw: SocketAddr,
         why: ReplyFailure,
     },
-    /// No socket listens at the destination.
+    /// No socket listens.
     Refused {
         by: HostId,
-        /// The called address and port.
+        /// Called address and port.
         at: SocketAddr,
-        /// Whether the reset or ICMP error reached the caller.
+        /// The caller got a reset or ICMP error.
         delivered: bool,
     },
-    /// By a rule, a route or IPVS.
+    /// By rule, route or IPVS.
     Rejected {
         by: HostId,
         with: RejectWith,
-        /// Whether the error reached the caller.
+        /// The caller got the error.
         delivered: bool,
     },
     Dropped {
@@ -106,7 +104,7 @@ pub enum PacketVerdict {
 }
 
 impl PacketVerdict {
-    /// The machine and address of the socket.
+    /// Machine and address of the socket.
     #[must_use]
     pub fn answered(&self) -> Option<(HostId, SocketAddr)> {
         match self {
@@ -115,7 +113,7 @@ impl PacketVerdict {
         }
     }
 
-    /// The source that the socket saw.
+    /// Source at the socket.
     #[must_use]
     pub fn saw(&self) -> Option<IpAddr> {
         match self {
@@ -125,7 +123,7 @@ impl PacketVerdict {
     }
 }
 
-/// The reply is an answer, a reset or an ICMP error.
+/// A reply is an answer, reset or ICMP error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Journey {
@@ -135,7 +133,7 @@ pub struct Journey {
 }
 
 impl Journey {
-    /// Fails if the packet reached an unmodelled rule.
+    /// Fails if an unmodelled rule was reached.
     pub fn known(&self) -> Result<(), NotModelled> {
         match self.stopped_at() {
             Some(part) => Err(part.clone()),

@@ -1,4 +1,4 @@
-//! Links: the interfaces that receive a packet for a neighbour.
+//! Interfaces that receive a neighbour's packets.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::Network;
 use crate::host::Host;
 use crate::walk::BridgePorts;
 
-/// The interfaces of one layer-2 segment.
+/// A layer-2 segment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NetworkLink {
     pub(super) ends: Vec<(usize, usize)>,
@@ -21,7 +21,7 @@ impl Network {
 
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
-            // A permanent entry means the only other end of the link.
+            // The entry means the link's only other end.
             let mut others = self.others(host, interface);
             let far = others.next();
             return if others.next().is_none() { far } else { None };
@@ -29,8 +29,7 @@ impl Network {
         self.others(host, interface).find(|(far, at)| self.answers(*far, *at, next_hop))
     }
 
-    /// ARP answers for all addresses of the machine (subject to `arp_ignore`), neighbour discovery for those of the
-    /// interface.
+    /// ARP answers for the machine's addresses (see `arp_ignore`), neighbour discovery for the interface's.
     fn answers(&self, host: usize, interface: usize, address: IpAddr) -> bool {
         let this = &self.hosts[host];
         let Some(bridge) = this.bridge_of[interface] else {

@@ -1,4 +1,4 @@
-//! Machines on links: packets walk until a socket gets them, and replies walk back.
+//! Machines on links: packets walk to a socket, replies back.
 
 mod journey;
 mod link;
@@ -27,12 +27,12 @@ use link::NetworkLink;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 
-/// Why a link or a packet is impossible.
+/// Impossible links and packets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum NetworkError {
-    /// A link to a missing interface.
+    /// A missing interface.
     #[error("host {host} has no interface {interface:?} to link")]
     NoInterface {
         /// The host.
@@ -40,7 +40,7 @@ pub enum NetworkError {
         /// The interface.
         interface: String,
     },
-    /// An interface on two links.
+    /// Linked twice.
     #[error("interface {interface:?} of host {host} is linked already")]
     Linked {
         /// The host.
@@ -56,7 +56,7 @@ pub enum NetworkError {
         /// The destination.
         to: SocketAddr,
     },
-    /// A protocol without ports, or addresses of two families.
+    /// No ports, or two families.
     #[error("cannot build a first packet of {protocol} from {source_address} to {to}")]
     NoPacket { protocol: Protocol, source_address: IpAddr, to: SocketAddr },
     #[error(transparent)]
@@ -67,22 +67,22 @@ pub enum NetworkError {
     Undecided(#[from] Undecided),
 }
 
-/// A connection to open.
+/// A new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Flow {
     /// The caller.
     pub from: HostId,
-    /// `None`: chosen by the caller's routes.
+    /// `None`: chosen by routes.
     pub source: Option<IpAddr>,
     pub source_port: u16,
     pub to: SocketAddr,
-    /// TCP, UDP or SCTP.
+    /// TCP, UDP, SCTP.
     pub protocol: Protocol,
 }
 
 impl Flow {
-    /// TCP from port 40000; routes choose the address.
+    /// From port 40000; routes choose the address.
     #[must_use]
     pub fn tcp(from: HostId, to: SocketAddr) -> Flow {
         Flow { from, source: None, source_port: 40_000, to, protocol: Protocol::TCP }
@@ -109,22 +109,22 @@ impl Flow {
     }
 }
 
-/// A conntrack entry of a machine.
+/// A conntrack entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TrackedConnection {
     pub original: Tuple,
     pub reply: Tuple,
-    /// Whether a reply was seen.
+    /// A reply was seen.
     pub answered: bool,
 }
 
-/// Machines, links, and the state that packets leave; [`Network::advance`] moves the clock.
+/// Machines, links and state; [`Network::advance`] moves the clock.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     hosts: Vec<Arc<Host>>,
     links: Vec<NetworkLink>,
-    /// Per host and interface the index of the link.
+    /// Link index per host and interface.
     link_of: Vec<Vec<Option<usize>>>,
     states: Vec<HostState>,
     /// Milliseconds.
@@ -147,7 +147,7 @@ impl Network {
         HostId(self.hosts.len() - 1)
     }
 
-    /// Links interfaces: a veth pair, or all on one switch.
+    /// A veth pair, or a switch.
     pub fn link(&mut self, ends: &[(HostId, &str)]) -> Result<(), NetworkError> {
         let mut link = NetworkLink::default();
         for (id, interface) in ends {
@@ -170,7 +170,7 @@ impl Network {
         Ok(())
     }
 
-    /// Replaces a machine; links and state remain, so the interfaces must be the same in the same order.
+    /// Links and state remain, so the interfaces must be the same in the same order.
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
         self.link_of[id.0].resize(host.interfaces.len(), None);
@@ -195,13 +195,13 @@ impl Network {
         self.clock += u64::try_from(time.as_millis()).unwrap_or(u64::MAX - self.clock);
     }
 
-    /// The time since the start.
+    /// Since the start.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_millis(self.clock)
     }
 
-    /// Confirmed entries only.
+    /// Confirmed ones.
     #[must_use]
     pub fn connections(&self, id: HostId) -> Vec<TrackedConnection> {
         let known = self.states[id.0].connections.iter().filter(|connection| connection.confirmed);
@@ -210,13 +210,13 @@ impl Network {
         known.collect()
     }
 
-    /// `ActiveConn` and `InActConn` of `ipvsadm -L` together.
+    /// `ActiveConn` plus `InActConn` of `ipvsadm -L`.
     #[must_use]
     pub fn connections_to(&self, id: HostId, service: &VirtualService, server: SocketAddr) -> usize {
         self.states[id.0].ipvs.count((service.protocol, service.address), server, self.clock)
     }
 
-    /// Removes entries as `conntrack -D` does, and returns how many.
+    /// Like `conntrack -D`; returns the number.
     pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&TrackedConnection) -> bool) -> usize {
         self.states[id.0].connections.remove_where(|one| {
             which(&TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply })
@@ -237,7 +237,7 @@ impl Network {
         packet.ok_or(NetworkError::NoPacket { protocol: flow.protocol, source_address: source, to: flow.to })
     }
 
-    /// Sends a first packet and its reply, and keeps the state.
+    /// With the reply; keeps the state.
     pub fn send(&mut self, flow: &Flow, chance: &mut Chance) -> Result<Journey, NetworkError> {
         let packet = self.first_packet(flow)?;
         let journey = self.send_packet(flow.from, &packet, chance);
@@ -245,7 +245,7 @@ impl Network {
         Ok(journey)
     }
 
-    /// Sends a packet and its reply; see [`Journey::known`].
+    /// With the reply; see [`Journey::known`].
     pub fn send_packet(&mut self, from: HostId, packet: &Packet, chance: &mut Chance) -> Journey {
         let mut states = std::mem::take(&mut self.states);
         let journey = run::journey(self, &mut states, chance, from, packet);
@@ -253,7 +253,7 @@ impl Network {
         journey
     }
 
-    /// All outcomes of a first packet and its reply, with exact probabilities.
+    /// Of first packet and reply, with exact probabilities.
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
         self.packet_outcomes(flow.from, &packet)

@@ -1,4 +1,4 @@
-//! All outcomes of a packet, with exact probabilities.
+//! Exact outcomes of a packet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,15 +12,15 @@ use crate::trace::{Event, NotModelled};
 use crate::walk::HostState;
 
 const WAYS: usize = 100_000;
-/// Limit with unknown facts, which double the paths and which the error lists.
+/// For unknown facts, which double the paths and are listed.
 const UNDECIDED_WAYS: usize = 10_000;
 
-/// The packet has more paths than the limit.
+/// More paths than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the packet has more than {WAYS} paths: use a seed for one path")]
 pub struct TooManyWays;
 
-/// The outcome depends on unknown facts.
+/// Unknown facts decide the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
     /// By machine and rule.
@@ -47,23 +47,23 @@ impl fmt::Display for Undecided {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct PacketOutcome {
     pub verdict: PacketVerdict,
-    /// Of all paths with this verdict.
+    /// Sum of its paths.
     pub probability: Fraction,
 }
 
 /// All outcomes of a packet.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
-    /// In the order of [`PacketVerdict`]; the probabilities sum to one.
+    /// By [`PacketVerdict`]; probabilities sum to one.
     pub outcomes: Vec<PacketOutcome>,
-    /// In the order of the rules: on the first path all probabilistic rules match. Unknown facts are "no".
+    /// In the rules' order, first the path on which all probabilistic rules match. Unknown facts are "no".
     pub ways: Vec<(Fraction, Journey)>,
-    /// Facts that do not change the outcomes.
+    /// Irrelevant facts.
     pub undecided: Vec<NotModelled>,
 }
 
 impl Outcomes {
-    /// The only verdict, if the outcome is certain.
+    /// The only verdict.
     #[must_use]
     pub fn certain(&self) -> Option<&PacketVerdict> {
         match self.outcomes.as_slice() {
@@ -106,7 +106,7 @@ pub(super) fn explore(
         return Err(Undecided { parts }.into());
     }
     if unknown {
-        // Decisions are large for long chains of draws.
+        // Long chains of draws have large decisions.
         let mut all = Vec::new();
         chance::explore(WAYS, walk, |journey, chance| {
             all.push(DecidedJourney { journey, decisions: chance.into_decisions() });
@@ -132,7 +132,7 @@ fn merge<'a>(ways: impl Iterator<Item = (&'a PacketVerdict, Fraction)>) -> BTree
     merged
 }
 
-/// The paths with all facts "no" among those with equal first `depth` decisions; `None` if a fact changes the outcome.
+/// Among paths with equal first `depth` decisions those with all facts "no"; `None` if a fact decides.
 fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&DecidedJourney>> {
     let decision = match ways {
         [] => return None,

@@ -1,5 +1,3 @@
-//! Walking a packet from machine to machine.
-
 use std::net::SocketAddr;
 
 use super::journey::{Journey, JourneyLeg, LegEnd, PacketVerdict, ReplyFailure};
@@ -61,7 +59,7 @@ pub(super) fn journey(
         let verdict = PacketVerdict::Unanswered { by: host, at, saw, why: ReplyFailure::None };
         return Journey { request, reply: None, verdict };
     };
-    // The kernel replies to echo requests.
+    // Kernels answer echo requests.
     let start = if echo { LegStart::Kernel(Box::new(Skb::new(answer))) } else { LegStart::Socket(answer) };
     let (mut reply, _) = run.leg(host, start);
     let verdict = match broken(&reply, from, packet) {
@@ -133,7 +131,7 @@ impl NetworkWalk<'_> {
         }
     }
 
-    /// Also returns the kernel's error packet after a rejection.
+    /// With the kernel's error packet after a rejection.
     fn leg(&mut self, from: HostId, start: LegStart) -> (JourneyLeg, Option<Box<Skb>>) {
         let network = self.network;
         let mut trace = Trace::with_capacity(48);

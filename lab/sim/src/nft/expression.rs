@@ -1,4 +1,4 @@
-//! Expressions of nftables rules: values of packets and literals.
+//! Values of packets, and literals.
 
 use super::selector::selector;
 use super::{DataType, Element};
@@ -30,11 +30,11 @@ impl Binary {
     }
 }
 
-/// The data type of a literal is that of the expression that it is compared with.
+/// Literals have the data type of their comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Expr {
-    /// A literal: a number, an address, a name.
+    /// A number, address or name.
     Word(String),
     /// A literal with a prefix length.
     Prefix(Box<Expr>, u8),
@@ -43,16 +43,16 @@ pub enum Expr {
     Flags(Vec<Expr>),
     /// `ip daddr . tcp dport`.
     Concat(Vec<Expr>),
-    /// An anonymous set or map.
+    /// Anonymous set or map.
     Elements(Vec<Element>),
     /// `@name`.
     SetRef(String),
-    /// A header field: `ip daddr`.
+    /// `ip daddr`.
     Payload {
         protocol: String,
         field: String,
     },
-    /// Bits of a header: `@th,16,16`.
+    /// `@th,16,16`.
     Raw {
         /// `ll`, `nh` or `th`.
         base: String,
@@ -65,7 +65,7 @@ pub enum Expr {
     Meta(String),
     /// `ct state`, `ct original ip daddr`.
     Ct {
-        /// `original` or `reply`.
+        /// `original`, `reply`.
         direction: Option<String>,
         key: String,
     },
@@ -83,11 +83,11 @@ pub enum Expr {
         modulus: u32,
         offset: u32,
     },
-    /// `jhash ip saddr mod 2 seed 0x1`; without a key `symhash`.
+    /// `jhash ip saddr mod 2 seed 0x1`; without key `symhash`.
     Hash {
         key: Option<Box<Expr>>,
         modulus: u32,
-        /// `None`: random in the kernel.
+        /// `None`: the kernel's random one.
         seed: Option<u32>,
         offset: u32,
     },
@@ -98,7 +98,7 @@ pub enum Expr {
         /// [`Expr::Elements`] or [`Expr::SetRef`].
         map: Box<Expr>,
     },
-    /// Unmodelled, as text.
+    /// Unmodelled text.
     Unknown(String),
 }
 
@@ -112,7 +112,7 @@ impl Expr {
         }
     }
 
-    /// The data type; `None` for literals.
+    /// `None`: a literal.
     #[must_use]
     pub fn kind(&self) -> Option<DataType> {
         match self {

@@ -1,4 +1,4 @@
-//! Data types. All values are numbers: addresses as bits, interface names as 16 bytes.
+//! Data types. Values are numbers: addresses as bits, interface names as 16 bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -41,11 +41,11 @@ pub enum DataType {
     IcmpCode,
     /// `tcp_flag`.
     TcpFlags,
-    /// With its number of bits.
+    /// Number of bits.
     Integer(u32),
 }
 
-/// First and last value of a literal.
+/// A literal's first and last value.
 pub(crate) type ValueRange = (u128, u128);
 
 const STATES: &[(&str, u128)] = &[("invalid", 1), ("established", 2), ("related", 4), ("new", 8), ("untracked", 64)];
@@ -170,7 +170,7 @@ impl DataType {
         u128::MAX.checked_shr(128 - self.bits().min(128)).unwrap_or(0)
     }
 
-    /// The values of a literal; `interface` returns an index.
+    /// `interface` returns an index.
     pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         match literal {
             Expr::Word(word) => self.word(word, interface),
@@ -247,7 +247,7 @@ pub(crate) fn name_bits(name: &str) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// A trailing `*` matches any suffix.
+/// `*` at the end: any suffix.
 fn interface_name(word: &str) -> Option<ValueRange> {
     let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
     if start.len() > 15 {

@@ -1,5 +1,5 @@
-//! nftables rules. `text` and `json` read the two forms of a listing into one model, which `print` prints. The frame of
-//! a listing (tables, sets, chains) must be understood; unmodelled statements become [`Statement::Unknown`].
+//! nftables rules. `text` and `json` read listings into one model, which `print` prints. Tables, sets and chains must
+//! be understood; unmodelled statements become [`Statement::Unknown`].
 
 mod expression;
 mod json;
@@ -22,14 +22,14 @@ use crate::names;
 use crate::protocol::Family;
 use crate::rules::{ChainPolicy, TableName};
 
-/// The family of a table.
+/// A table's family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum TableFamily {
     Ip,
     Ip6,
     Inet,
-    /// Packets of a device, at ingress and egress.
+    /// A device's ingress and egress.
     Netdev,
     Bridge,
     Arp,
@@ -49,7 +49,7 @@ impl TableFamily {
         names::value(&FAMILIES, text)
     }
 
-    /// Whether IP packets of the family pass the table's hooks.
+    /// Whether IP packets pass its hooks.
     #[must_use]
     pub fn sees(self, family: Family) -> bool {
         match self {
@@ -67,16 +67,16 @@ impl fmt::Display for TableFamily {
     }
 }
 
-/// The type of a part of a set's key or data.
+/// Of a part of keys or data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeclaredType {
-    /// By name: `ipv4_addr`.
+    /// `ipv4_addr`.
     Named(String),
     /// `typeof ip daddr`.
     Of(Expr),
 }
 
-/// What elements have besides the key.
+/// Elements' data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum SetData {
@@ -89,13 +89,13 @@ pub enum SetData {
 /// The key of a set element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElementKey {
-    /// `*`: all keys without an element.
+    /// `*`: keys without element.
     Any,
-    /// One value, prefix or range per part.
+    /// Value, prefix or range.
     Parts(Vec<Expr>),
 }
 
-/// What an element has besides its key.
+/// An element's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ElementValue {
@@ -110,9 +110,9 @@ pub enum ElementValue {
 pub struct Element {
     pub key: ElementKey,
     pub value: ElementValue,
-    /// In milliseconds.
+    /// Milliseconds.
     pub timeout: Option<u64>,
-    /// Remaining time in milliseconds.
+    /// Milliseconds left.
     pub expires: Option<u64>,
 }
 
@@ -128,21 +128,21 @@ pub struct Set {
     pub flags: Vec<String>,
     /// Default timeout of elements in milliseconds.
     pub timeout: Option<u64>,
-    /// Maximum number of elements.
+    /// Maximum.
     pub size: Option<u32>,
     pub comment: Option<String>,
     pub elements: Vec<Element>,
 }
 
-/// The hook of a base chain.
+/// A base chain's hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct BaseChain {
-    /// `filter`, `nat` or `route`.
+    /// `filter`, `nat`, `route`.
     pub kind: String,
-    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
+    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`.
     pub hook: String,
-    /// Lower priorities run first.
+    /// Ascending.
     pub priority: i32,
     /// Devices of an `ingress` or `egress` chain.
     pub devices: Vec<String>,
@@ -153,9 +153,9 @@ pub struct BaseChain {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rule {
-    /// Line in the listing, from 1; 0 in JSON.
+    /// From 1; JSON: 0.
     pub line: usize,
-    /// The first statement that does not match ends the rule.
+    /// The first without match ends the rule.
     pub statements: Vec<Statement>,
     pub comment: Option<String>,
 }
@@ -179,18 +179,18 @@ pub struct Table {
     pub name: String,
     /// A table of iptables-nft.
     pub by_iptables: bool,
-    /// `dormant` and the like.
+    /// `dormant` etc.
     pub flags: Vec<String>,
     pub comment: Option<String>,
     pub sets: Vec<Set>,
-    /// In the order of the listing.
+    /// As listed.
     pub chains: Vec<Chain>,
 }
 
-/// A ruleset.
+/// All tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// In the order of the listing.
+    /// As listed.
     pub tables: Vec<Table>,
 }
 
@@ -198,9 +198,9 @@ pub struct Ruleset {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", place(*line))]
 pub struct NftReadError {
-    /// Counted from 1; 0 in JSON.
+    /// From 1; JSON: 0.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub problem: String,
 }
 
@@ -215,7 +215,7 @@ impl NftReadError {
 }
 
 impl Table {
-    /// By name and base chains: `nft` marks such tables only if a rule has xtables expressions.
+    /// By table name and base chains: `nft` marks only tables with xtables expressions.
     fn has_chains_of_iptables(&self) -> bool {
         let named = TableName::ALL.into_iter().find(|table| table.name() == self.name);
         let built_in = |chain: &Chain| named.is_some_and(|table| table.built_in().contains(&chain.name.as_str()));
@@ -225,7 +225,7 @@ impl Table {
 }
 
 impl Ruleset {
-    /// Reads text, or JSON if the text begins with `{`. Unmodelled statements are no errors.
+    /// Text, or JSON after `{`. Unmodelled statements are no errors.
     pub fn read(text: &str) -> Result<Ruleset, NftReadError> {
         if text.trim_start().starts_with('{') { json::read(text) } else { text::read(text) }
     }
@@ -243,13 +243,13 @@ impl Ruleset {
         own.flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum()
     }
 
-    /// Whether [`Ruleset::len`] is 0.
+    /// No rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The addresses that rules and maps translate to.
+    /// DNAT addresses of rules and maps.
     pub fn translated_to(&self) -> Vec<IpAddr> {
         let mut found = Vec::new();
         for table in self.tables.iter().filter(|table| !table.by_iptables) {
@@ -263,7 +263,7 @@ impl Ruleset {
         found
     }
 
-    /// Unmodelled statements with table, chain and rule.
+    /// Unmodelled statements with their place.
     pub fn unknown(&self) -> impl Iterator<Item = (&Table, &Chain, &Rule, &str)> {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
         let chains = own.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
@@ -285,7 +285,7 @@ fn addresses_of(elements: &[Element], found: &mut Vec<IpAddr>) {
     }
 }
 
-/// The first address of ranges.
+/// Ranges' first address.
 fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     match expr {
         Expr::Word(word) => found.extend(word.parse::<IpAddr>().ok()),
@@ -297,7 +297,7 @@ fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     }
 }
 
-/// A number or a name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
+/// A number or name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
 pub(super) fn priority(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return Some(number);

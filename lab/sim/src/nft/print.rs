@@ -1,5 +1,3 @@
-//! Printing rules as `nft` does.
-
 use std::fmt;
 
 use super::expression::BINARIES;
@@ -90,7 +88,7 @@ impl fmt::Display for Expr {
     }
 }
 
-/// Seconds, or seconds and milliseconds.
+/// Printed in seconds (and milliseconds).
 struct Milliseconds(u64);
 
 impl fmt::Display for Milliseconds {

@@ -1,10 +1,10 @@
-//! Fields that rules select: spelling, data type, and what the walk loads.
+//! Selected fields: spelling, data type, walked value.
 
 use super::{DataType, Expr};
 use crate::protocol::{Family, Protocol};
 
 pub(super) const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
-/// Keys that `nft` prints without `meta`.
+/// Printed without `meta`.
 pub(super) const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum PacketField {
     Status,
     Direction,
     ConnectionMark,
-    /// Without `reply` of the packet's direction.
+    /// `reply`: `None` is the packet's direction.
     ConnectionAddress {
         reply: Option<bool>,
         source: bool,
@@ -49,7 +49,7 @@ pub(crate) enum PacketField {
         source: bool,
     },
     ConnectionProtocol,
-    /// `limit`: true is the input interface.
+    /// `limit`: true is input.
     Fib {
         source: bool,
         limit: Option<bool>,
@@ -57,7 +57,6 @@ pub(crate) enum PacketField {
     },
 }
 
-/// The result of `fib`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FibResult {
     AddressType,
@@ -65,7 +64,7 @@ pub(crate) enum FibResult {
     InterfaceName,
 }
 
-/// The data type of a selector, and the field if it is modelled.
+/// Data type, and the field if modelled.
 pub(crate) fn selector(expr: &Expr) -> Option<(DataType, Option<PacketField>)> {
     match expr {
         Expr::Payload { protocol, field } => payload(protocol, field).map(|(kind, field)| (kind, Some(field))),
@@ -96,7 +95,7 @@ fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
     })
 }
 
-/// Raw bits that equal a field.
+/// Bits that equal a field.
 fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
     Some(match (base, offset, length) {
         ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },
@@ -149,7 +148,7 @@ fn fib(flags: &[String], result: &str) -> Option<(DataType, Option<PacketField>)
         _ => return None,
     };
     let has = |flag: &str| flags.iter().any(|one| one == flag);
-    // `fib` needs an address, and the simulator does not route by `mark` here.
+    // `fib` needs an address; routing by `mark` is not modelled.
     let is_modelled = flags.iter().all(|flag| matches!(flag.as_str(), "saddr" | "daddr" | "iif" | "oif"))
         && has("saddr") != has("daddr");
     let limit = if has("iif") { Some(true) } else { has("oif").then_some(false) };

@@ -1,8 +1,6 @@
-//! Statements of nftables rules.
-
 use super::Expr;
 
-/// Longer operators come first.
+/// Longer ones first.
 pub(super) const RELATIONS: [(&str, Relation); 7] = [
     ("==", Relation::Equal),
     ("!=", Relation::NotEqual),
@@ -28,7 +26,7 @@ pub(super) const LIMIT_UNITS: [(&str, u64); 5] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Relation {
-    /// Equality, membership, or any of the flags.
+    /// Equality, membership, any flag.
     Implicit,
     Equal,
     NotEqual,
@@ -36,7 +34,7 @@ pub enum Relation {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// `!`: none of the flags.
+    /// `!`: no flag.
     Without,
 }
 
@@ -46,7 +44,7 @@ pub enum Relation {
 pub enum NftVerdict {
     Accept,
     Drop,
-    /// In a base chain applies the policy.
+    /// Base chains: the policy.
     Return,
     Continue,
     Jump(String),
@@ -74,7 +72,7 @@ pub enum SetOperation {
     Delete,
 }
 
-/// A statement: a condition or an effect.
+/// Condition or effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Statement {
@@ -101,9 +99,9 @@ pub enum Statement {
         operation: SetOperation,
         set: String,
         key: Expr,
-        /// Data of a map element.
+        /// Map data.
         data: Option<Expr>,
-        /// In milliseconds; `None` takes the set's.
+        /// Milliseconds; `None`: the set's.
         timeout: Option<u64>,
     },
     /// `dnat to …`.
@@ -126,13 +124,13 @@ pub enum Statement {
         rate: u64,
         /// ... per so many milliseconds.
         per: u64,
-        /// In packets.
+        /// Packets.
         burst: u64,
-        /// Matches packets beyond the rate.
+        /// Matches beyond the rate.
         over: bool,
     },
-    /// `counter`, `log`, `flow add @…` and other statements without effect on verdicts, as text.
+    /// `counter`, `log`, `flow add @…`: no effect on verdicts.
     NoEffect(String),
-    /// Unmodelled, as text.
+    /// Unmodelled text.
     Unknown(String),
 }

@@ -1,4 +1,4 @@
-//! Probabilistic choices with their alternatives.
+//! Probabilistic alternatives.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,7 +11,7 @@ use crate::fraction::Fraction;
 use crate::network::PacketVerdict;
 use crate::trace::Event;
 
-/// Alternatives with a line each; one more line names twice as many.
+/// Per alternative; one more line names twice as many.
 const LINES: usize = 3;
 const NAMES: usize = 200;
 
@@ -40,7 +40,7 @@ fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<BackendShare> {
     all
 }
 
-/// `about 1/3 each`, if all shares are equal.
+/// `about 1/3 each` for equal shares.
 fn each(all: &[BackendShare]) -> Option<String> {
     let first = all.first()?;
     let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
@@ -127,7 +127,7 @@ fn summary(kind: &[&JourneyEvents<'_>]) -> String {
     format!("{} {}", about(&sum(kind)), ending(kind))
 }
 
-/// `about 2/3 answered, about 1/3 lost`; empty if all paths end alike.
+/// `about 2/3 answered, about 1/3 lost`; empty for one ending.
 pub(super) fn endings(kinds: &[Vec<&JourneyEvents<'_>>]) -> String {
     let mut ends: Vec<(&str, Fraction)> = Vec::new();
     for kind in kinds {
@@ -179,7 +179,7 @@ pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>],
     ]
 }
 
-/// `1/3`, or rounded with the exact value if short.
+/// `1/3`, or rounded, with short exact values.
 fn exact(share: &Fraction) -> String {
     let (rounded, exact) = (share.to_string(), share.ratio());
     if rounded == "1" {

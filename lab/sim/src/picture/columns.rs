@@ -1,4 +1,4 @@
-//! Column widths: what the lines need, limited by the page.
+//! Column widths: lines' needs within the page.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub(super) const PAD: u32 = 8;
 pub(super) const GUTTER: u32 = 70;
 const GAP: u32 = 28;
 const NARROW: u32 = 210;
-/// An A4 landscape page prints 70 pixels per half inch.
+/// A4 landscape: 70 pixels per half inch.
 const PAGE: u32 = 1400;
 const WIDE: u32 = 620;
 const LINE: u32 = 760;

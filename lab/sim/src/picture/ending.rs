@@ -1,4 +1,4 @@
-//! The result as a sentence, with names from events: verdicts have machine numbers.
+//! The result as a sentence, with events' names: verdicts have numbers.
 
 use std::sync::Arc;
 

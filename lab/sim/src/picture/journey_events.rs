@@ -1,4 +1,4 @@
-//! The events of a journey, and comparisons of journeys.
+//! A journey's events, and comparisons.
 
 use std::sync::Arc;
 

@@ -63,7 +63,7 @@ pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     }
     match &found.comment {
         Some(comment) => spans.push(Span::new(Ink::Soft, comment.as_str())),
-        // A lone jump needs no text.
+        // Lone jumps need no text.
         None if found.statements.len() > 1 || spans.len() < 2 || spans[1].text.ends_with("map") => {
             spans.push(Span::new(Ink::Quiet, rule.to_string()));
         }
@@ -88,7 +88,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     }
 }
 
-/// The hash of kube-proxy's chains is redundant beside a comment.
+/// A comment makes the hash in kube-proxy's names redundant.
 pub(super) fn chain(name: &str, commented: bool) -> String {
     if name.chars().count() <= NAME {
         return name.to_owned();
@@ -114,14 +114,14 @@ pub(super) fn row(by: &str, tone: Tone, spans: Vec<Span>) -> TextRow {
     TextRow { by: by.to_owned(), tone, spans, whole }
 }
 
-/// `10.0.0.1:40000 → 10.96.0.10:80`, and `TCP SYN`.
+/// `10.0.0.1:40000 → 10.96.0.10:80`, `TCP SYN`.
 pub(super) fn addresses(packet: &Packet) -> (String, String) {
     let ends = format!("{} → {}", source(packet), destination(packet));
     let protocol = packet.protocol().to_string().to_uppercase();
     let more = match (&packet.body, packet.icmp()) {
         (PacketBody::Error { .. }, Some(icmp)) => format!(" error, type {} code {}", icmp.kind, icmp.code),
         (_, Some(_)) => " echo".to_owned(),
-        // The flags follow the addresses.
+        // After the addresses.
         _ => packet.to_string().splitn(5, ' ').nth(4).map(|flags| format!(" {flags}")).unwrap_or_default(),
     };
     (ends, format!("{protocol}{more}"))
@@ -148,7 +148,7 @@ pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> 
     let changed = ends.into_iter().flatten().filter(|(from, to)| from != to);
     let rows: Vec<TextRow> = changed.map(|(from, to)| change(from, to)).collect();
     if rows.is_empty() {
-        // ICMP errors may change in the quoted packet only.
+        // Perhaps in the quoted packet only.
         let spans = vec![Span::new(Ink::Change, after.to_string())];
         return vec![TextRow { by: by.to_owned(), tone: Tone::Change, spans, whole }];
     }

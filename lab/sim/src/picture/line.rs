@@ -1,22 +1,22 @@
-//! Lines of text in several styles, measured without a font.
+//! Styled lines of text, measured without font.
 
-/// Words use a sans-serif font, addresses and rules a monospaced one.
+/// Sans-serif words, monospaced addresses and rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
-    /// A rule or an address.
+    /// Rules, addresses.
     Code,
-    /// The name of the chain.
+    /// Chain names.
     Quiet,
-    /// An accepting rule.
+    /// Accepting rules.
     Pass,
-    /// A drop or reject.
+    /// Drops, rejects.
     Deny,
-    /// A translation or a mark.
+    /// Translations, marks.
     Change,
     Word,
-    /// A comment or an interface.
+    /// Comments, interfaces.
     Soft,
-    /// A heading.
+    /// Headings.
     Strong,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct TextRow {
 
 pub(super) const SPACE: u32 = 6;
 
-/// An upper bound in pixels. DejaVu has the widest common fonts: monospaced characters take 0.602 of the size.
-/// Characters outside Latin may come from any font and count 1.3.
+/// An upper bound in pixels, by DejaVu, the widest common fonts: monospaced characters take 0.602 of the size, others
+/// outside Latin count 1.3.
 pub(super) fn width(ink: Ink, text: &str, size: u32) -> u32 {
     let mono = matches!(ink, Ink::Code | Ink::Quiet | Ink::Pass | Ink::Deny | Ink::Change);
     let thousandths: u32 = text.chars().map(|char| character(mono, ink == Ink::Strong, char)).sum();
@@ -86,7 +86,7 @@ pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     let mut left = room;
     for span in spans {
         let own = width(span.ink, &span.text, size);
-        // A cut span keeps some characters.
+        // Cut spans keep some characters.
         let next = own + SPACE + size * 2;
         if next <= left {
             left -= own + SPACE;

@@ -1,4 +1,4 @@
-//! Merges paths: shared events once, then the choice, and one of alike paths.
+//! Merges paths: shared events once, the choice, then one of alike paths.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
     ways.iter().map(strand).collect()
 }
 
-/// The most likely kind first.
+/// Most likely first.
 pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     let ways: Vec<JourneyEvents<'_>> =
         outcomes.ways.iter().map(|(share, journey)| JourneyEvents::new(share, journey)).collect();
@@ -41,7 +41,7 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
             choices.push((parts, rows));
         }
         let later = shared(kind);
-        // The first choice names the backends.
+        // The first choice names backends.
         if kinds.len() > 1 && kind.len() > 1 && !first.only_chance(parts, later) {
             choices.push((later, choice::alike(kind, later)));
         }
@@ -55,7 +55,7 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     strands.collect()
 }
 
-/// The most likely kind first, ties in the order of the rules.
+/// Most likely first, then in rule order.
 fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a>>> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: Vec<Vec<&JourneyEvents<'_>>> = Vec::new();
@@ -73,7 +73,7 @@ fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a
         kind.insert(0, first);
     }
     let mut weighed: Vec<_> = kinds.into_iter().map(|kind| (sum(&kind), kind)).collect();
-    // The sort is stable.
+    // Stable.
     weighed.sort_by_key(|(sum, _)| std::cmp::Reverse(weight(sum)));
     weighed.into_iter().map(|(_, kind)| kind).collect()
 }

@@ -1,4 +1,4 @@
-//! The contents of a drawing before the layout.
+//! A drawing's contents before layout.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::trace::{Event, RuleRef};
 pub(super) struct Strand {
     pub(super) heading: Option<String>,
     pub(super) visits: Vec<HostVisit>,
-    /// Shares of the endings, on the first strand.
+    /// Shares of endings; first strand.
     pub(super) summary: String,
     pub(super) verdict: VerdictBox,
 }
 
-/// The last box of a strand.
+/// Ends a strand.
 #[derive(Debug, Default)]
 pub(super) struct VerdictBox {
     pub(super) good: bool,
@@ -52,14 +52,14 @@ pub(super) struct StrandBuilder {
     visits: Vec<HostVisit>,
     packet: Option<Packet>,
     answer: bool,
-    /// A base chain without a matching rule so far.
+    /// Base chain without match so far.
     chain: Option<RuleRef>,
 }
 
 impl StrandBuilder {
     pub(super) fn visits(mut self) -> Vec<HostVisit> {
         for at in 0..self.visits.len() {
-            // The arrow shows the sent packet.
+            // The arrow shows sent packets.
             let told = self.visits.get(at + 1).is_some_and(|next| next.arrived.is_some());
             let visit = &mut self.visits[at];
             if told && visit.begins {
@@ -97,7 +97,7 @@ impl StrandBuilder {
             }
             Event::Hook(hook) => self.open(hook.chain(), "", true),
             Event::Tracked(tracked) => labels::tracked(*tracked).clone_into(&mut self.lane().note),
-            // Lines name their table.
+            // Lines name tables.
             Event::Table(_) => {}
             Event::Matched(rule) => self.rows(vec![labels::rule(rule)]),
             Event::Chance { rule, held, share } => self.chance(rule, *held, *share),
@@ -175,7 +175,7 @@ impl StrandBuilder {
         }
     }
 
-    /// Before the first event a lane without a machine.
+    /// Without machine before the first event.
     fn lane(&mut self) -> &mut HookLane {
         if self.visits.is_empty() {
             let answer = self.answer;

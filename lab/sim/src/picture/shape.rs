@@ -1,4 +1,4 @@
-//! Shapes of a drawing in painting order.
+//! Shapes in painting order.
 
 use super::line::Span;
 
@@ -72,7 +72,7 @@ pub(super) enum DrawingShape {
         class: ShapeClass,
     },
     Text(TextShape),
-    /// Down from `start` to `bend`, across, and down to `end`.
+    /// Down to `bend`, across, down.
     Arrow {
         start: (u32, u32),
         bend: u32,

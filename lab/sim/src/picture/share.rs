@@ -1,5 +1,3 @@
-//! Rounded probabilities.
-
 use crate::fraction::Fraction;
 
 /// Millionths: ignores the kernel's rounding to 2⁻³¹.
@@ -18,7 +16,7 @@ pub(super) fn about(share: &Fraction) -> String {
     let value = share.to_f64();
     let near = (2..=SMALL).find_map(|of| {
         let parts = (value * f64::from(of)).round();
-        // Less than the rounding error of a thousand rules.
+        // Below a thousand rules' rounding error.
         let is_near = (value - parts / f64::from(of)).abs() < 8e-6 / f64::from(of).max(8.0);
         (is_near && parts >= 1.0).then_some((parts, of))
     });

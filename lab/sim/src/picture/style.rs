@@ -1,8 +1,8 @@
-//! Colours for light and dark mode.
+//! Light and dark colours.
 
 use std::fmt::Write as _;
 
-/// Name, light, dark; with the contrast of WCAG level AA.
+/// Name, light, dark; contrast of WCAG AA.
 const PALETTE: [(&str, &str, &str); 19] = [
     ("paper", "#ffffff", "#12161c"),
     ("stripe", "#f3f5f8", "#181d25"),
@@ -74,7 +74,7 @@ const FACES: [(&str, &str); 5] = [
 
 pub(super) const ROOT: &str = "svclab-picture";
 
-/// Print uses the light colours and the whole page.
+/// Light colours, whole page.
 const PRINT: &str = "width:98vw;height:96vh";
 
 pub(super) fn sheet() -> String {

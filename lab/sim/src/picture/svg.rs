@@ -1,5 +1,3 @@
-//! A drawing as a self-contained, reproducible SVG file.
-
 use std::fmt::Write as _;
 
 use super::line::{Ink, SPACE};
@@ -94,7 +92,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\n' => out.push('\n'),
-            // Excluded from XML, or writing direction.
+            // Not in XML, or writing direction.
             '\u{fffe}' | '\u{ffff}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 out.push('\u{fffd}');
             }

@@ -1,4 +1,4 @@
-//! Rules compiled for the walk: names and jumps are indexes, literals numbers.
+//! Rules for the walk: names and jumps as indexes, literals as numbers.
 
 pub(crate) mod iptables;
 pub(crate) mod nft;

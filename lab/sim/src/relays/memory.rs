@@ -1,4 +1,4 @@
-//! Rotation, session affinity and UDP associations of relays.
+//! Relays' rotation, affinity and UDP associations.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ struct UdpAssociation {
     last: Duration,
 }
 
-/// Of one node; times are the network's clock.
+/// A node's; times are the network's clock.
 #[derive(Debug, Clone, Default)]
 pub struct RelayMemory {
     /// The last backend of the rotation.
@@ -36,7 +36,7 @@ pub struct RelayMemory {
 }
 
 impl RelayMemory {
-    /// In the order of attempts. Advances the rotation unless session affinity holds.
+    /// In order of attempts. Rotates unless session affinity holds.
     pub fn candidates(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
             let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
@@ -56,14 +56,14 @@ impl RelayMemory {
         turns
     }
 
-    /// Records the backend of a connection.
+    /// Records a connection's backend.
     pub fn took(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
         if relay.affinity.is_some() {
             self.clients.insert((port.0, relay.name.clone(), client), (backend, now));
         }
     }
 
-    /// Ends session affinity after a refusal.
+    /// A refusal ends affinity.
     pub fn refused(&mut self, port: RelayPort, relay: &Relay, client: IpAddr) {
         self.clients.remove(&(port.0, relay.name.clone(), client));
     }
@@ -87,7 +87,7 @@ impl RelayMemory {
         Some(one.call)
     }
 
-    /// Keeps an existing association.
+    /// Unless associated already.
     pub fn associate(&mut self, port: RelayPort, client: SocketAddr, call: Flow, now: Duration) {
         self.associations.entry((port, client)).or_insert(UdpAssociation { call, begun: now, last: now });
     }
@@ -138,7 +138,7 @@ mod tests {
         };
         assert!(known(&mut memory, &lead, 29) && known(&mut memory, &lead, 148) && !known(&mut memory, &lead, 268));
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::ZERO);
-        // A relay associates with every datagram.
+        // For every datagram.
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::from_secs(5));
         assert!(known(&mut memory, &lead, 5) && known(&mut memory, &lead, 124), "a conversation since second 0");
         assert!(!known(&mut memory, &Relay { serving: Vec::new(), ..lead }, 125));

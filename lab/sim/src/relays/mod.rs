@@ -1,5 +1,5 @@
-//! Listening ports of a relaying program, such as a proxy in userspace mode: a connection ends there, and another one
-//! begins. `svcproxy render` prints the relays in comments.
+//! Ports of relaying programs (userspace proxies): a connection ends there, another begins. `svcproxy render` prints
+//! relays in comments.
 
 mod memory;
 mod through;
@@ -13,33 +13,33 @@ pub use through::through;
 
 use crate::protocol::{Family, Protocol};
 
-/// A listening port: family, protocol and number.
+/// Listening port.
 pub type RelayPort = (Family, Protocol, u16);
 
 /// The relays of a node.
 pub type Relays = BTreeMap<RelayPort, Relay>;
 
-/// A listening port with its backends.
+/// A port's backends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relay {
-    /// The service port, which shares session affinity.
+    /// Service port; shares affinity.
     pub name: String,
     /// Backends of new connections, sorted.
     pub to: Vec<SocketAddr>,
-    /// For existing UDP associations.
+    /// For UDP associations.
     pub serving: Vec<SocketAddr>,
-    /// Timeout of session affinity.
+    /// Affinity timeout.
     pub affinity: Option<Duration>,
     /// `None`: listens on all addresses.
     pub address: Option<IpAddr>,
 }
 
-/// The prefix of a line that describes a relay.
+/// Begins a relay's line.
 pub const LINE: &str = "# relay ";
 
 impl Relay {
-    /// The text after [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with backends,
-    /// `affinity` with seconds.
+    /// After [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with backends, `affinity`
+    /// with seconds.
     pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
         let mut words = text.split(' ');
         let protocol = match words.next() {

@@ -1,5 +1,3 @@
-//! Verdicts as sentences.
-
 use crate::network::{HostId, Network, PacketVerdict, ReplyFailure};
 
 /// A verdict with the names of the machines.

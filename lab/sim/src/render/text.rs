@@ -1,5 +1,3 @@
-//! Traces as text.
-
 use std::fmt::Write as _;
 
 use crate::conntrack::TrackingState;
@@ -8,7 +6,7 @@ use crate::network::{Journey, Outcomes};
 use crate::rules::ChainPolicy;
 use crate::trace::Event;
 
-/// The events of a packet and its reply.
+/// Both directions.
 #[must_use]
 pub fn journey(journey: &Journey) -> String {
     let mut text = String::new();
@@ -24,7 +22,7 @@ pub fn journey(journey: &Journey) -> String {
     text
 }
 
-/// Shared events once, branches with their probability.
+/// Shared events once; branches with probability.
 #[must_use]
 pub fn tree(outcomes: &Outcomes) -> String {
     let ways: Vec<(Vec<&Event>, &Fraction)> =
@@ -86,7 +84,7 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
         Event::Matched(rule) => (3, rule.numbered()),
         Event::Chance { rule, held, share } => {
             let share = Fraction::new(share.0, share.1);
-            // Unless another match of the rule fails, it has an event of its own.
+            // A rule whose matches all hold has its own event.
             let held = if *held { "for" } else { "against" };
             (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }

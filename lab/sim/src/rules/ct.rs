@@ -1,4 +1,4 @@
-//! `CT`: the zone of a connection (net/netfilter/xt_CT.c).
+//! A connection's zone: `CT` (net/netfilter/xt_CT.c).
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum ZoneId {
     Mark,
 }
 
-/// The other direction uses zone 0.
+/// The other direction's zone is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneOf {
     /// `--zone`.
@@ -35,7 +35,7 @@ pub struct Zone {
     pub of: ZoneOf,
 }
 
-/// Helpers, timeouts and events do not affect verdicts.
+/// Without helpers, timeouts and events, which affect no verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Ct {

@@ -1,8 +1,8 @@
-//! Errors of the rule reader.
+//! The rule reader's errors.
 
 use super::TableName;
 
-/// What is wrong with a rule line.
+/// A line's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -14,7 +14,7 @@ pub enum Problem {
     UnknownTarget(String),
     #[error("{of} has no option {option:?} that is modelled here")]
     UnknownOption {
-        /// The match or target.
+        /// Match or target.
         of: String,
         /// The option.
         option: String,
@@ -23,17 +23,17 @@ pub enum Problem {
     Value {
         /// The option.
         option: String,
-        /// What stands there.
+        /// The bad value.
         value: String,
-        /// What could.
+        /// Valid values.
         expected: &'static str,
     },
-    /// An option at the end of the line without its value.
+    /// An option without value.
     #[error("{0} needs a value")]
     NoValue(String),
     #[error("{of} needs {what}")]
     Missing { of: String, what: &'static str },
-    /// A rule that the kernel would refuse.
+    /// Refused by the kernel.
     #[error("{0}")]
     Impossible(String),
     /// A line that no listing has.
@@ -47,11 +47,11 @@ pub enum Problem {
 pub struct RuleReadError {
     /// The table, if the line is in one.
     pub table: Option<TableName>,
-    /// Counted from 1.
+    /// From 1.
     pub line: usize,
     /// The line.
     pub text: String,
-    /// What is wrong.
+    /// The error.
     pub problem: Problem,
 }
 
@@ -61,5 +61,4 @@ impl RuleReadError {
     }
 }
 
-/// The result of reading a part of a line.
 pub(crate) type ParseResult<T> = Result<T, Problem>;

@@ -1,4 +1,4 @@
-//! Targets whose effect is outside the rules.
+//! Targets that act outside the rules.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
 use super::tokens::OptionReader;
 
-/// TPROXY, NFQUEUE or SYNPROXY.
+/// TPROXY, NFQUEUE, SYNPROXY.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ExternalTarget {
@@ -77,7 +77,7 @@ impl fmt::Display for ExternalTarget {
 /// `SET` (net/netfilter/xt_set.c).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetTarget {
-    /// The value of `--add-set`, `--del-set` and `--map-set` is set, blank, sides.
+    /// `--add-set`, `--del-set`, `--map-set` have set, blank, sides.
     pub options: Vec<TextOption>,
 }
 
@@ -111,13 +111,13 @@ impl SetTarget {
         Err(Problem::Missing { of: "SET".to_owned(), what: "--add-set, --del-set or --map-set" })
     }
 
-    /// The sets that the target changes.
+    /// Sets that it changes.
     pub fn changes(&self) -> impl Iterator<Item = &str> {
         let changes = self.options.iter().filter(|option| matches!(option.name.as_str(), "--add-set" | "--del-set"));
         changes.filter_map(|option| option.value.as_deref()?.split(' ').next())
     }
 
-    /// Whether an element sets mark, priority or queue.
+    /// Elements set mark, priority or queue.
     #[must_use]
     pub fn maps(&self) -> bool {
         self.options.iter().any(|option| option.name == "--map-set")

@@ -1,4 +1,4 @@
-//! The part of a rule before `-m`: addresses, interfaces, protocol.
+//! The rule before `-m`: addresses, interfaces, protocol.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::tokens::OptionReader;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
-/// An interface name; a trailing `+` matches any suffix.
+/// `+` at the end: any suffix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfacePattern(pub String);
 
@@ -42,7 +42,7 @@ pub struct RuleHeader {
     pub output: Option<Test<InterfacePattern>>,
     /// `-p`.
     pub protocol: Option<Test<Protocol>>,
-    /// `Some(true)` is `! -f`. No packet is a fragment.
+    /// `Some(true)`: `! -f`. No packet is a fragment.
     pub fragment: Option<bool>,
 }
 

@@ -6,7 +6,6 @@ use super::tokens::{OptionReader, marked, number};
 
 const EXPECTED: &str = "a mark, or mark/mask";
 
-/// Value and cleared bits.
 fn change(words: &mut OptionReader<'_>, option: &str) -> ParseResult<(u32, u32)> {
     match option {
         "--set-xmark" => words.parse(EXPECTED, marked),

@@ -1,5 +1,5 @@
-//! iptables rules of one family. [`Rules::read`] is strict, [`Rules::read_any`] keeps unmodelled parts as text.
-//! `Display` has the spelling of `iptables-save`.
+//! One family's iptables rules. [`Rules::read`] is strict, [`Rules::read_any`] keeps unmodelled parts as text.
+//! `Display` spells like `iptables-save`.
 
 pub mod ct;
 pub mod error;
@@ -47,7 +47,7 @@ impl<T> Test<T> {
         Test { not: true, is }
     }
 
-    /// Applies the `!` to the result of the condition.
+    /// Applies `!`.
     pub(crate) fn judge(&self, found: bool) -> bool {
         found != self.not
     }
@@ -69,7 +69,7 @@ pub enum TableName {
 }
 
 impl TableName {
-    /// In the order of a packet.
+    /// In a packet's order.
     pub const ALL: [TableName; 5] =
         [TableName::Raw, TableName::Mangle, TableName::Nat, TableName::Filter, TableName::Security];
 
@@ -85,7 +85,7 @@ impl TableName {
         }
     }
 
-    /// The chains that the kernel calls.
+    /// Chains at hooks.
     #[must_use]
     pub fn built_in(self) -> &'static [&'static str] {
         match self {
@@ -111,7 +111,7 @@ pub enum ChainPolicy {
     Drop,
 }
 
-/// Packet and byte counters.
+/// Packets and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct RuleCounters {
@@ -123,11 +123,11 @@ pub struct RuleCounters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rule {
-    /// Line in the listing, from 1; 0 for rules that were not read.
+    /// From 1; 0: not read.
     pub line: usize,
     pub counters: Option<RuleCounters>,
     pub header: RuleHeader,
-    /// The first failing match ends the rule.
+    /// The first failure ends the rule.
     pub matches: Vec<Match>,
     pub target: RuleTarget,
 }
@@ -140,7 +140,7 @@ pub struct Chain {
     /// The policy of a built-in chain.
     pub policy: Option<ChainPolicy>,
     pub counters: Option<RuleCounters>,
-    /// Built-in chains exist without a declaration.
+    /// Built-in ones need none.
     pub declared: bool,
     pub rules: Vec<Rule>,
 }
@@ -150,7 +150,7 @@ pub struct Chain {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Table {
     pub name: TableName,
-    /// Listed chains first, then the other built-in ones.
+    /// Listed, then built-in ones.
     pub chains: Vec<Chain>,
 }
 
@@ -159,7 +159,7 @@ pub struct Table {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rules {
     pub family: Family,
-    /// Missing tables accept everything.
+    /// Missing ones accept.
     pub tables: Vec<Table>,
 }
 
@@ -170,13 +170,13 @@ impl Rules {
         Rules { family, tables: Vec::new() }
     }
 
-    /// Reads the output of `iptables-save`, or the input of `iptables-restore` with `-A` and `-I`.
+    /// `iptables-save`'s output or `iptables-restore`'s input with `-A` and `-I`.
     pub fn read(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Refused)
     }
 
-    /// Keeps unmodelled parts as [`Match::Unknown`] or [`RuleTarget::Unknown`]. Fails on unknown tables, undeclared
-    /// chains and a missing `COMMIT`.
+    /// Keeps [`Match::Unknown`] and [`RuleTarget::Unknown`]. Fails on unknown tables, undeclared chains, a missing
+    /// `COMMIT`.
     pub fn read_any(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Kept)
     }

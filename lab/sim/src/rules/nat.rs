@@ -1,4 +1,4 @@
-//! The range of addresses and ports of NAT targets.
+//! NAT targets' addresses and ports.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,26 +10,26 @@ use super::tokens::OptionReader;
 /// The addresses and ports of a NAT target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NatRange {
-    /// `None` keeps the address.
+    /// `None`: unchanged.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// `None` keeps a free port.
+    /// `None`: unchanged if free.
     pub ports: Option<(u16, u16)>,
     /// `--random`.
     pub random: bool,
     /// `--random-fully`.
     pub random_fully: bool,
-    /// `--persistent`: a client gets the same address for all destinations.
+    /// `--persistent`: a client's address is the same for all destinations.
     pub persistent: bool,
 }
 
-/// Parses `80`, `80-90`.
+/// `80`, `80-90`.
 pub(crate) fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = (first.parse().ok()?, last.parse().ok()?);
     (range.0 <= range.1).then_some(range)
 }
 
-/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9`.
+/// `10.0.0.1`, `10.0.0.1-10.0.0.9`.
 pub(crate) fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range: (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
@@ -55,7 +55,7 @@ fn destination(text: &str) -> Option<NatRange> {
 }
 
 impl NatRange {
-    /// `what`: the option with the range.
+    /// `what`: the option.
     pub(crate) fn read(words: &mut OptionReader<'_>, what: &str) -> ParseResult<NatRange> {
         let mut range = NatRange::default();
         let known = |option: &str| option == what || ["--random", "--random-fully", "--persistent"].contains(&option);

@@ -4,7 +4,7 @@ use super::error::ParseResult;
 use super::target::RuleTarget;
 use super::tokens::OptionReader;
 
-/// Names with their options; true: the option has a value.
+/// Options; true: with value.
 const TARGETS: [(&str, &[(&str, bool)]); 18] = [
     (
         "LOG",

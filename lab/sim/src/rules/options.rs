@@ -23,7 +23,7 @@ impl fmt::Display for TextOption {
     }
 }
 
-/// Reads options of `known`, each with whether it has a value.
+/// `known`: names; true: with value.
 pub(crate) fn read(words: &mut OptionReader<'_>, known: &[(&str, bool)]) -> ParseResult<Vec<TextOption>> {
     let mut options = Vec::new();
     while let Some(option) = words.option(|word| known.iter().any(|(name, _)| *name == word)) {
@@ -38,7 +38,6 @@ pub(crate) fn print(options: &[TextOption], f: &mut fmt::Formatter<'_>) -> fmt::
     options.iter().try_for_each(|option| write!(f, "{option}"))
 }
 
-/// Prints the names of the flags that are set.
 pub(crate) fn print_flags(f: &mut fmt::Formatter<'_>, flags: &[(&str, bool)]) -> fmt::Result {
     flags.iter().filter(|(_, set)| *set).try_for_each(|(name, _)| write!(f, " {name}"))
 }

@@ -1,5 +1,3 @@
-//! Printing rules as `iptables-save` does.
-
 use std::fmt;
 
 use super::{Chain, ChainPolicy, Rule, RuleCounters, Rules, Table};

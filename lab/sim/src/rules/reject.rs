@@ -1,10 +1,8 @@
-//! What REJECT sends back.
-
 use std::fmt;
 
 use crate::protocol::Family;
 
-/// What REJECT sends back.
+/// REJECT's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum RejectWith {
@@ -54,13 +52,13 @@ impl RejectWith {
         RejectWith::parse(family, &name).filter(|with| *with != RejectWith::TcpReset)
     }
 
-    /// The default of REJECT.
+    /// REJECT's default.
     #[must_use]
     pub fn port_unreachable(family: Family) -> RejectWith {
         RejectWith::Icmp(if family == Family::V4 { "icmp-port-unreachable" } else { "icmp6-port-unreachable" })
     }
 
-    /// ICMP type and code; `None` for a reset.
+    /// Type, code; `None`: reset.
     #[must_use]
     pub fn icmp(self) -> Option<(u8, u8)> {
         let RejectWith::Icmp(wanted) = self else {

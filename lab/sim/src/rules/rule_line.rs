@@ -1,5 +1,3 @@
-//! Reader of one rule after its chain.
-
 use super::error::{ParseResult, Problem};
 use super::matches::Match;
 use super::target::RuleTarget;
@@ -24,12 +22,11 @@ fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownPolicy {
     Refused,
-    /// Keeps them as text.
     Kept,
 }
 
 impl UnknownPolicy {
-    /// A missing word at the end is always an error.
+    /// Missing last words are always errors.
     fn keeps(self, problem: &Problem) -> bool {
         self == UnknownPolicy::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }
@@ -42,9 +39,9 @@ pub(super) fn is_name(name: &str) -> bool {
 
 enum OpenExtension {
     Nothing,
-    /// Name, and position of the options.
+    /// Name, options' position.
     Match(String, usize),
-    /// Position of the name.
+    /// Name's position.
     Target(usize),
 }
 
@@ -97,7 +94,7 @@ impl RuleReader<'_, '_> {
         Ok(true)
     }
 
-    /// Of the implied match, or of the preceding one.
+    /// Or of the preceding match.
     fn implied_match(&mut self, name: &str, option: &str) -> ParseResult<()> {
         let place = self.words.place();
         let read = Match::read(name, self.words, self.family, &self.rule.header);
@@ -165,7 +162,7 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// The preceding match or target is not modelled with this option.
+    /// In the preceding match or target.
     fn option_is_unknown(&mut self, option: &str) -> ParseResult<()> {
         let problem = Problem::UnknownOption { of: self.last.clone(), option: option.to_owned() };
         match std::mem::replace(&mut self.open, OpenExtension::Nothing) {

@@ -1,4 +1,4 @@
-//! Targets of iptables rules.
+//! Rules' targets.
 
 use std::fmt;
 
@@ -13,27 +13,27 @@ use super::{marks, no_effect};
 use crate::masked::Masked;
 use crate::protocol::Family;
 
-/// What CONNMARK does.
+/// CONNMARK's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnmarkAction {
     /// Sets the connection's mark.
     Set,
-    /// Copies the packet's mark to the connection.
+    /// Packet to connection.
     Save,
-    /// Copies the connection's mark to the packet.
+    /// Connection to packet.
     Restore,
 }
 
 /// CONNMARK (net/netfilter/xt_connmark.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connmark {
-    /// What CONNMARK does.
+    /// The operation.
     pub action: ConnmarkAction,
-    /// For save and restore the packet's mask.
+    /// Save, restore: the packet's mask.
     pub value: u32,
     /// Mask of the connection's mark.
     pub mask: u32,
-    /// Negative is a right shift.
+    /// Negative: right.
     pub shift: i8,
 }
 
@@ -41,11 +41,11 @@ pub struct Connmark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum RuleTarget {
-    /// The rule has no target.
+    /// No target.
     None,
     Accept,
     Drop,
-    /// In a built-in chain applies the policy.
+    /// Built-in chains: the policy.
     Return,
     Jump(String),
     Goto(String),
@@ -61,14 +61,14 @@ pub enum RuleTarget {
     Snat(NatRange),
     Masquerade(NatRange),
     Redirect(NatRange),
-    /// NOTRACK; true: spelled `CT --notrack`.
+    /// True: `CT --notrack`.
     Notrack(bool),
     Ct(Ct),
-    /// Of the destination in PREROUTING and OUTPUT, else of the source.
+    /// PREROUTING, OUTPUT: the destination, else the source.
     Netmap(Masked),
     External(ExternalTarget),
     Set(SetTarget),
-    /// An unmodelled target; only [`super::Rules::read_any`] returns it.
+    /// Unmodelled: only by [`super::Rules::read_any`].
     Unknown {
         name: String,
         /// As text.
@@ -96,7 +96,7 @@ fn needs_range(target: &str, range: NatRange) -> ParseResult<NatRange> {
 }
 
 impl RuleTarget {
-    /// `None` if no target has the name.
+    /// `None`: unknown name.
     pub(crate) fn read(
         name: &str,
         words: &mut OptionReader<'_>,

@@ -1,4 +1,4 @@
-//! The words of a rule line, and a cursor over them.
+//! A rule line's words.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ pub(crate) struct LineWord<'a> {
     raw: &'a str,
 }
 
-/// As `iptables-restore`: at blanks, with quotes `"` and escapes `\`.
+/// As `iptables-restore`: blanks, quotes `"`, escapes `\`.
 pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -47,7 +47,7 @@ fn quoted(text: &str) -> ParseResult<(String, &str)> {
     if open { Err(Problem::Line("a quotation is not closed")) } else { Ok((word, "")) }
 }
 
-/// `xtables_save_string`: quotes all but letters, digits, `_` and `-`.
+/// `xtables_save_string`: quotes words of other than letters, digits, `_`, `-`.
 pub(crate) fn quote(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     if !word.is_empty() && word.chars().all(plain) {
@@ -72,7 +72,7 @@ pub(crate) fn bare(word: &str) -> String {
 pub(crate) struct OptionReader<'a> {
     words: &'a [LineWord<'a>],
     at: usize,
-    /// Whether `!` precedes the current option.
+    /// `!` precedes the option.
     not: bool,
     option: &'a str,
 }
@@ -118,13 +118,13 @@ impl<'a> OptionReader<'a> {
         Some(option)
     }
 
-    /// Takes the option that `of` requires.
+    /// `of` requires it.
     pub(crate) fn require(&mut self, of: &str, option: &'static str) -> ParseResult<()> {
         let missing = || Problem::Missing { of: of.to_owned(), what: option };
         self.option(|word| word == option).map(|_| ()).ok_or_else(missing)
     }
 
-    /// Sets the flags of the following options, which cannot be inverted.
+    /// Options without inversion.
     pub(crate) fn flags(&mut self, flags: &mut [(&str, &mut bool)]) -> ParseResult<()> {
         while let Some(option) = self.option(|word| flags.iter().any(|(name, _)| *name == word)) {
             self.plain()?;
@@ -133,7 +133,7 @@ impl<'a> OptionReader<'a> {
         Ok(())
     }
 
-    /// Older versions of iptables print `!` here.
+    /// Old iptables prints `!` here.
     pub(crate) fn value(&mut self) -> ParseResult<&'a str> {
         if self.peek() == Some("!") && !self.not {
             self.not = true;
@@ -172,7 +172,7 @@ impl<'a> OptionReader<'a> {
     }
 }
 
-/// Parses `5`, `0x5`.
+/// `5`, `0x5`.
 pub(crate) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
@@ -180,7 +180,7 @@ pub(crate) fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Parses `0x4000/0x4000`, or `0x4000` with a full mask.
+/// `0x4000/0x4000`; `0x4000`: full mask.
 pub(crate) fn marked(text: &str) -> Option<(u32, u32)> {
     match text.split_once('/') {
         Some((value, mask)) => Some((number(value)?, number(mask)?)),

@@ -1,4 +1,4 @@
-/// Why a match is unknown, as a predicate for reports.
+/// A predicate for reports.
 pub(crate) fn match_reason(name: &str) -> &'static str {
     match name {
         "bpf" => "runs a program over the packet",

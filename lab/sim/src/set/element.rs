@@ -9,11 +9,11 @@ use crate::protocol::{Family, Protocol};
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ElementPart {
     Ip,
-    /// The most specific matching network decides.
+    /// The longest matching prefix decides.
     Net,
     /// With protocol.
     Port,
-    /// A port of any protocol with ports (`bitmap:port`).
+    /// Any protocol's (`bitmap:port`).
     PlainPort,
 }
 
@@ -23,7 +23,7 @@ pub enum ElementPart {
 pub enum PartValue {
     Ip(IpAddr),
     Net(Masked),
-    /// For ICMP the number is type × 256 + code.
+    /// ICMP: type × 256 + code.
     Port(Protocol, u16),
     PlainPort(u16),
 }
@@ -33,7 +33,7 @@ pub(super) fn port_key(protocol: Protocol, port: u16) -> u128 {
 }
 
 impl PartValue {
-    /// Older versions of ipset print TCP ports without protocol.
+    /// Old ipset prints TCP ports without protocol.
     pub(super) fn read(part: ElementPart, family: Family, text: &str) -> Option<PartValue> {
         let own = |masked: &Masked| masked.family == family;
         match part {
@@ -68,7 +68,7 @@ impl fmt::Display for PartValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PartValue::Ip(address) => write!(f, "{address}"),
-            // ipset omits the prefix length of single addresses.
+            // Printed without prefix length.
             PartValue::Net(network) if network.prefix() == Some(network.family.bits()) => {
                 write!(f, "{}", network.address())
             }
@@ -89,7 +89,7 @@ pub struct Element {
     pub values: Vec<PartValue>,
     /// An exception from a wider network.
     pub nomatch: bool,
-    /// Seconds; 0 is never.
+    /// Seconds; 0: never.
     pub timeout: Option<u32>,
 }
 

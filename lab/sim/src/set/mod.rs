@@ -1,4 +1,4 @@
-//! IP sets, and membership of packets.
+//! IP sets and membership.
 
 mod element;
 mod read;
@@ -15,7 +15,7 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::matches::Side;
 
 type LookupKey = [u128; 3];
-/// 0 for parts without prefix.
+/// 0: no prefix.
 type Lengths = [u8; 3];
 
 /// An IP set.
@@ -23,26 +23,26 @@ type Lengths = [u8; 3];
 #[allow(missing_docs, reason = "the names say it")]
 pub struct IpSet {
     pub name: String,
-    /// The type, such as `hash:ip,port`.
+    /// Such as `hash:ip,port`.
     pub kind: String,
     pub parts: Vec<ElementPart>,
-    /// `None` for sets of ports only.
+    /// `None`: ports only.
     pub family: Option<Family>,
     /// Options of the creation, without effect on verdicts.
     pub options: Vec<String>,
-    /// In the order of the listing.
+    /// As listed.
     pub elements: Vec<Element>,
 }
 
 /// All sets of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sets {
-    /// The sets, in the order of the text.
+    /// As listed.
     pub sets: Vec<IpSet>,
 }
 
 impl Sets {
-    /// Reads the output of `ipset save`.
+    /// Output of `ipset save`.
     pub fn read(text: &str) -> Result<Sets, SetReadError> {
         read::read(text)
     }
@@ -55,7 +55,6 @@ impl Sets {
 }
 
 impl fmt::Display for Sets {
-    /// As `ipset save` prints them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for set in &self.sets {
             write!(f, "create {} {}", set.name, set.kind)?;
@@ -71,7 +70,7 @@ impl fmt::Display for Sets {
 pub(crate) enum Membership {
     No,
     Yes,
-    /// The most specific element is marked `nomatch`.
+    /// By the most specific element.
     NoMatch,
 }
 
@@ -80,9 +79,9 @@ pub(crate) struct CompiledIpSet {
     pub(crate) name: String,
     parts: Vec<ElementPart>,
     family: Option<Family>,
-    /// The longest first (net/netfilter/ipset/ip_set_hash_gen.h).
+    /// Longest first (net/netfilter/ipset/ip_set_hash_gen.h).
     lengths: Vec<Lengths>,
-    /// `nomatch`, and expiry in seconds.
+    /// `nomatch`; expiry in seconds.
     elements: BTreeMap<(Lengths, LookupKey), (bool, Option<u64>)>,
 }
 
@@ -103,9 +102,9 @@ impl CompiledIpSet {
         CompiledIpSet { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
     }
 
-    /// `now` in seconds.
+    /// `now`: seconds.
     pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Membership {
-        // ip_set_test: fewer sides than parts, or another family.
+        // ip_set_test: too few sides, another family.
         if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
             return Membership::No;
         }
@@ -149,7 +148,7 @@ fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
                         to
                     }
                 }
-                // Hash types store ICMP as type and code, other protocols as port 0.
+                // Hash types: ICMP type and code, else port 0.
                 _ if part == ElementPart::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
                 (None, None) => 0,

@@ -1,5 +1,3 @@
-//! Reader of `ipset save`.
-
 use std::collections::BTreeMap;
 
 use super::element::{Element, ElementPart, PartValue};
@@ -10,11 +8,11 @@ use crate::protocol::Family;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("sets, line {line}: {problem}: {text}")]
 pub struct SetReadError {
-    /// Counted from 1.
+    /// From 1.
     pub line: usize,
     /// The line.
     pub text: String,
-    /// What is wrong.
+    /// The error.
     pub problem: String,
 }
 
@@ -95,7 +93,7 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
                 element.timeout = Some(value.ok_or("a timeout is a number of seconds")?);
                 2
             }
-            // `comment` is the last option.
+            // The last option.
             "comment" => return Ok(element),
             "packets" | "bytes" | "skbmark" | "skbprio" | "skbqueue" => 2,
             _ => return Err(format!("option {option} is not modelled")),

@@ -1,5 +1,3 @@
-//! Reasons of dropped packets.
-
 use std::fmt;
 use std::net::IpAddr;
 
@@ -7,7 +5,7 @@ use super::{NotModelled, RuleRef};
 use crate::hook::Hook;
 use crate::rules::TableName;
 
-/// Why a packet was lost.
+/// A drop's reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
     /// A rule dropped it.
@@ -18,7 +16,7 @@ pub enum DropReason {
     NftRule(RuleRef),
     /// The policy of a base chain.
     NftPolicy(RuleRef),
-    /// An unmodelled part of a rule: the result is unknown.
+    /// The result is unknown.
     NotModelled(Box<NotModelled>),
     /// There is no route.
     NoRoute,
@@ -26,13 +24,13 @@ pub enum DropReason {
     Blackhole,
     /// The machine does not forward.
     NoForwarding,
-    /// Loopback or an own address from outside.
+    /// Loopback or own, from outside.
     MartianSource,
     /// A loopback address without `route_localnet`.
     Loopback,
-    /// The reverse path is another (`rp_filter`).
+    /// By `rp_filter`.
     ReversePath,
-    /// No machine on the link has the next hop's address.
+    /// No machine has the next hop.
     NoNeighbour(IpAddr),
     /// A bridge port without hairpin mode.
     NoHairpin,
@@ -40,19 +38,18 @@ pub enum DropReason {
     Clash,
     /// IPVS: the server was removed.
     ServerGone,
-    /// IPVS: the port of a connection in conntrack is reused.
+    /// IPVS: of a connection in conntrack.
     PortReused,
     /// No address to translate to.
     NoAddress,
     /// Broadcast and multicast are not modelled.
     Broadcast,
-    /// It went round in circles.
+    /// A forwarding loop.
     TooManyHops,
-    /// The limit of rules in one walk.
+    /// The walk's limit.
     TooManyRules,
 }
 
-/// Why, in words.
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self {

@@ -1,4 +1,4 @@
-//! Traces: the events of a packet's path, as data for [`crate::render`] and [`crate::picture`].
+//! The events of a packet's path, for [`crate::render`] and [`crate::picture`].
 
 mod lost;
 mod not_modelled;
@@ -29,26 +29,26 @@ pub enum Event {
     /// A machine receives a packet.
     Arrived {
         host: Arc<str>,
-        /// The bridge, if a port received the packet.
+        /// A bridge, for its ports.
         interface: Arc<str>,
         port: Option<Arc<str>>,
         packet: Packet,
     },
     Hook(Hook),
-    /// The conntrack lookup.
+    /// Conntrack state.
     Tracked(TrackingState),
-    /// A chain of this table begins.
+    /// Its chain begins.
     Table(TableName),
     Matched(RuleRef),
     /// The result of a probabilistic rule.
     Chance {
         rule: RuleRef,
-        /// Whether the rule matched.
+        /// It matched.
         held: bool,
         /// Numerator and denominator.
         share: (u64, u64),
     },
-    /// The answer of this path.
+    /// This path's answer.
     Undecided {
         asked: Box<NotModelled>,
         holds: bool,
@@ -58,7 +58,7 @@ pub enum Event {
         name: Arc<str>,
         holds: bool,
     },
-    /// A base chain of nftables begins.
+    /// A base chain begins.
     NftChain(RuleRef),
     NftMatched(RuleRef),
     /// A random number of `numgen` or a hash.
@@ -74,11 +74,11 @@ pub enum Event {
         from: u32,
         to: u32,
     },
-    /// The packet is another now.
+    /// Rewritten packet.
     Translated {
-        /// By whom: "DNAT", "SNAT", "un-DNAT", "IPVS".
+        /// "DNAT", "SNAT", "un-DNAT", "IPVS".
         by: &'static str,
-        /// As it is now.
+        /// Rewritten.
         packet: Packet,
     },
     /// A new or an existing connection.
@@ -86,7 +86,7 @@ pub enum Event {
         service: SocketAddr,
         scheduler: &'static str,
         server: SocketAddr,
-        /// Of a rotation.
+        /// In a rotation.
         share: Option<(u64, u64)>,
     },
     Routed {
@@ -96,7 +96,7 @@ pub enum Event {
     },
     /// The bridge forwards the packet.
     Bridged {
-        /// The output port.
+        /// Output port.
         port: Arc<str>,
     },
     /// A socket received the packet.

@@ -1,5 +1,3 @@
-//! Unknown parts of rules.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,9 +9,9 @@ use super::RuleRef;
 pub struct NotModelled {
     pub host: Arc<str>,
     pub rule: RuleRef,
-    /// `owner`, `NFQUEUE`; empty without an assumption.
+    /// `owner`, `NFQUEUE`; empty: not assumable.
     pub name: Arc<str>,
-    /// The match, target or statement as text.
+    /// Match, target or statement.
     pub what: Arc<str>,
     /// A predicate: `is not modelled`.
     pub why: Arc<str>,

@@ -1,4 +1,4 @@
-//! References to rules and chains that outlive the walk.
+//! Rules and chains that outlive the walk.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,7 +15,7 @@ enum Listing {
     Nft(Arc<Ruleset>),
 }
 
-/// A rule or a chain by its position in a listing. Text is made on demand.
+/// By position in a listing. Text is made on demand.
 #[derive(Clone)]
 pub struct RuleRef {
     listing: Listing,
@@ -24,7 +24,7 @@ pub struct RuleRef {
     rule: Option<usize>,
 }
 
-/// Equal positions in copies of a listing are equal.
+/// Equal in copies of a listing.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RuleIdentity<'a> {
     Iptables(Family, TableName, &'a str, usize),
@@ -36,7 +36,7 @@ impl RuleRef {
         RuleRef { listing: Listing::Iptables(Arc::clone(rules)), table, chain, rule: Some(rule) }
     }
 
-    /// Without `rule` the chain.
+    /// Without `rule`: the chain.
     pub(crate) fn nft(ruleset: &Arc<Ruleset>, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {
         RuleRef { listing: Listing::Nft(Arc::clone(ruleset)), table, chain, rule }
     }
@@ -59,7 +59,7 @@ impl RuleRef {
         }
     }
 
-    /// The chain's name.
+    /// Name.
     #[must_use]
     pub fn chain(&self) -> &str {
         match &self.listing {
@@ -86,13 +86,13 @@ impl RuleRef {
         }
     }
 
-    /// The position in the chain, from 1; 0 is the chain itself.
+    /// From 1; 0: the chain.
     #[must_use]
     pub fn number(&self) -> usize {
         self.rule.map_or(0, |at| at + 1)
     }
 
-    /// From 1; 0 in JSON, and for rules that were not read.
+    /// From 1; 0: JSON, or not read.
     #[must_use]
     pub fn line(&self) -> usize {
         self.iptables_rule().map(|rule| rule.line).or(self.nft_rule().map(|rule| rule.line)).unwrap_or(0)
@@ -137,7 +137,7 @@ impl RuleRef {
 }
 
 impl fmt::Display for RuleRef {
-    /// As `iptables-save` (`-A CHAIN …`) or `nft` prints the rule.
+    /// `-A CHAIN …`, or as `nft`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.listing, self.nft_rule()) {
             (Listing::Iptables(_), _) => {

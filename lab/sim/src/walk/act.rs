@@ -1,5 +1,3 @@
-//! Effects of targets.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{PacketExit, Skb, Walker};
@@ -41,7 +39,7 @@ impl Walker<'_> {
                 }
                 TargetResult::Continue
             }
-            // xt_ct_target: the first zone wins.
+            // xt_ct_target: first zone wins.
             Action::Track(zone) => {
                 if skb.attached.is_none() && !skb.untracked {
                     skb.template.get_or_insert(*zone);
@@ -132,7 +130,7 @@ impl Walker<'_> {
         self.host.source_for(output, next_hop, skb.packet.destination)
     }
 
-    /// net/netfilter/nf_nat_redirect.c: loopback, or the input interface's first address.
+    /// net/netfilter/nf_nat_redirect.c: loopback, or the input's first address.
     pub(super) fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
         let family = skb.packet.family();
         if hook == Hook::Output {
@@ -145,8 +143,7 @@ impl Walker<'_> {
         let mut own = addresses.iter().filter(|address| Family::of(address.ip) == family);
         let chosen = match family {
             Family::V4 => own.find(|address| !address.secondary),
-            // The latest address is first (`ipv6_link_dev_addr`, net/ipv6/addrconf.c); there are no link-local
-            // addresses.
+            // The latest is first (`ipv6_link_dev_addr`, net/ipv6/addrconf.c); there are no link-local addresses.
             Family::V6 => own.next_back(),
         };
         chosen.map(|address| address.ip)
@@ -171,7 +168,7 @@ impl Walker<'_> {
     fn rejection(&self, with: RejectWith, skb: &Skb) -> Option<Packet> {
         let packet = &skb.packet;
         match (with.icmp(), &packet.body) {
-            // No errors about errors, no resets of resets.
+            // No errors about errors, or resets of resets.
             (_, PacketBody::Error { .. }) => None,
             (None, PacketBody::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
                 let flags = TcpFlags(TcpFlags::RST | TcpFlags::ACK);
@@ -187,7 +184,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `icmp_send`: the called address, or one towards the sender.
+    /// `icmp_send`: the called address, or the one towards the sender.
     fn error_source(&self, packet: &Packet) -> Option<IpAddr> {
         if self.host.is_local(packet.destination) {
             return Some(packet.destination);

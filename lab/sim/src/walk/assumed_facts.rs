@@ -1,4 +1,4 @@
-//! Answers on one path: equal facts get equal answers.
+//! A path's answers: equal facts get equal answers.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl AssumedFacts {
     fn of_name(&self, interface: usize, pattern: &InterfacePattern) -> Option<bool> {
         self.names.iter().find_map(|(of, known, fits)| {
             if *of != interface {
-                // Interface names are unique.
+                // Unique names.
                 let taken = *fits && beginning(pattern).is_none() && known == pattern;
                 return taken.then_some(false);
             }
@@ -52,10 +52,10 @@ impl AssumedFacts {
     }
 }
 
-/// Whether a name matches `asked`, if `fits` tells whether it matches `known`.
+/// Whether a name matches `asked`, given `fits` for `known`.
 fn follows(known: &InterfacePattern, fits: bool, asked: &InterfacePattern) -> Option<bool> {
     match (beginning(known), beginning(asked), fits) {
-        // The name is known.
+        // A known name.
         (None, _, true) => Some(asked.matches(&known.0)),
         (None, None, false) => (known == asked).then_some(false),
         (None, Some(_), false) => None,

@@ -8,7 +8,7 @@ use crate::protocol::Family;
 use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
-    /// `next_hop`: the layer-2 destination.
+    /// `next_hop`: on layer 2.
     pub(super) fn over_bridge(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr) -> PacketExit {
         let filtered = match skb.packet.family() {
             Family::V4 => self.host.sysctls.bridge_nf_call_iptables,
@@ -23,8 +23,8 @@ impl Walker<'_> {
             return leaves;
         }
         if skb.packet.destination != meant {
-            // br_nf_pre_routing_finish: DNAT to a neighbour on this bridge stays in the bridge, so a pod that calls
-            // itself needs hairpin mode.
+            // br_nf_pre_routing_finish: DNAT to a neighbour here stays in the bridge, so pods that call themselves need
+            // hairpin mode.
             return match self.host.look_up(&skb.look()) {
                 RouteDecision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
                 _ => self.routed(skb),
@@ -33,7 +33,7 @@ impl Walker<'_> {
         if to_me { self.routed(skb) } else { self.stay(skb, bridge, port, next_hop, true) }
     }
 
-    /// FORWARD and POSTROUTING with the bridge as both interfaces.
+    /// FORWARD and POSTROUTING, the bridge as both interfaces.
     fn stay(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr, filtered: bool) -> PacketExit {
         let Some(out) = self.ports.port_towards(bridge, next_hop) else {
             return self.lose(DropReason::NoNeighbour(next_hop));

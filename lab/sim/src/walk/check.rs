@@ -1,5 +1,3 @@
-//! Results of matches.
-
 use std::net::IpAddr;
 
 use super::{Skb, Walker};
@@ -29,7 +27,7 @@ impl Walker<'_> {
             Check::Conntrack(asked) => self.conntrack(asked, skb),
             Check::Mark(test) => test.judge(skb.mark & test.is.1 == test.is.0),
             Check::Connmark(test) => {
-                // xt_connmark never matches without a connection.
+                // xt_connmark needs a connection.
                 let connection = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
                 connection.is_some_and(|connection| test.judge(connection.mark & test.is.1 == test.is.0))
             }
@@ -64,7 +62,7 @@ impl Walker<'_> {
                 let broadcast = self.host.is_broadcast(packet.destination);
                 test.judge(super::unknown_fact::packet_type(skb, broadcast) == test.is)
             }
-            // `undecided` handles these.
+            // See `undecided`.
             Check::Open(_) => false,
         }
     }
@@ -95,7 +93,7 @@ impl Walker<'_> {
         passes != asked.invert
     }
 
-    /// `limit_mt`: credit grows with time up to the burst.
+    /// `limit_mt`: credit grows up to the burst.
     fn limit(&mut self, limit: Limit, key: (crate::protocol::Family, usize)) -> bool {
         let full = limit.cost() * u64::from(limit.burst);
         let (credit, since) = self.state.limits.entry(key).or_insert((full, self.now));
@@ -156,8 +154,7 @@ impl Walker<'_> {
         holds(&asked.source, skb.packet.source) && holds(&asked.destination, skb.packet.destination)
     }
 
-    /// `match_type6`: classes (unicast, own included; multicast; unspecified) must all hold; one of the looked-up types
-    /// suffices.
+    /// `match_type6`: all classes (unicast, own included; multicast; unspecified) must hold, and one looked-up type.
     fn is_of_types_v6(&self, address: IpAddr, asked: &[AddressType], limit: Option<usize>) -> bool {
         use AddressType::{Blackhole, Local, Multicast, Prohibit, Unicast, Unreachable, Unspec};
         let (multicast, unspecified) = (address.is_multicast(), address.is_unspecified());

@@ -1,4 +1,4 @@
-//! Hooks with their tables (include/uapi/linux/netfilter_ipv4.h).
+//! Hooks and tables (include/uapi/linux/netfilter_ipv4.h).
 
 use super::{HookResult, PacketExit, PacketRoute, Skb, Walker};
 use crate::conntrack::nat::Manip;
@@ -11,7 +11,7 @@ use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
-/// `NF_IP_PRI_…`. Later registrations run first (`nf_hook_entries_grow`), usually nftables' chains.
+/// `NF_IP_PRI_…`. Latest first (`nf_hook_entries_grow`), usually nftables.
 const RAW: i32 = -300;
 const CONNTRACK: i32 = -200;
 const MANGLE: i32 = -150;
@@ -178,7 +178,7 @@ impl Walker<'_> {
                 HookResult::Ends(leaves) => leaves,
                 HookResult::On => PacketExit::Out { interface, next_hop, packet: skb.packet },
             },
-            // The loopback device keeps connection, mark and route.
+            // Loopback keeps connection, mark and route.
             Some(PacketRoute::Here) | None => {
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
                 match self.prerouting(&mut skb) {
@@ -240,7 +240,7 @@ impl Walker<'_> {
         self.table(TableName::Security, hook, skb)
     }
 
-    /// Rules see the output interface of the first route.
+    /// Rules see the first route's interface.
     pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -257,7 +257,7 @@ impl Walker<'_> {
         on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
         let mark = skb.mark;
         on!(self.table(TableName::Mangle, Hook::Output, skb));
-        // `ipt_mangle_out`: reroutes if policy routing uses marks.
+        // `ipt_mangle_out`: reroutes by mark.
         if skb.mark != mark
             && self.host.policy.asks_marks(skb.packet.family())
             && let Err(why) = self.route_out(skb)
@@ -294,7 +294,7 @@ impl Walker<'_> {
         self.confirm(skb)
     }
 
-    /// Without rules no hook is registered, not even conntrack.
+    /// Otherwise no hook is registered, not even conntrack.
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
         self.host.programs(family).any(|program| !program.rules.tables.is_empty())
@@ -311,7 +311,7 @@ impl Walker<'_> {
         self.note(Event::Tracked(skb.tracked()));
     }
 
-    /// The table for new connections, the translation for all.
+    /// New connections: the table; all: the translation.
     fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let family = skb.packet.family();
         let mut programs = self.host.programs(family);
@@ -338,7 +338,7 @@ impl Walker<'_> {
         HookResult::On
     }
 
-    /// `nf_nat_inet_fn`: by priority, until one chooses.
+    /// `nf_nat_inet_fn`: by priority, until one translates.
     fn nat_chains(&mut self, id: usize, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
         let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);

@@ -1,4 +1,4 @@
-//! IPVS: requests at INPUT and OUTPUT, replies also at FORWARD (net/netfilter/ipvs/ip_vs_core.c, ip_vs_xmit.c,
+//! IPVS: requests at INPUT, OUTPUT; replies also at FORWARD (net/netfilter/ipvs/ip_vs_core.c, ip_vs_xmit.c,
 //! ip_vs_nfct.c).
 
 use std::net::SocketAddr;
@@ -107,7 +107,7 @@ impl Walker<'_> {
             return HookResult::Ends(self.lose(why));
         }
         if skb.way == Some(PacketRoute::Here) {
-            // ip_vs_nat_xmit refuses loopback servers here.
+            // ip_vs_nat_xmit refuses loopback.
             if server.ip().is_loopback() && hook == Hook::Input {
                 return HookResult::Ends(self.lose(DropReason::Loopback));
             }

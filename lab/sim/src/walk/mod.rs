@@ -1,7 +1,7 @@
-//! The walk of a packet through one machine.
+//! A packet's walk through one machine.
 //!
-//! `hooks` orders the tables, `tables` walks chains, `check` evaluates matches, `act` performs targets; `undecided`
-//! handles matches that are an `unknown_fact`, with the answers in `assumed_facts`.
+//! `hooks` orders tables, `tables` walks chains, `check` evaluates matches, `act` performs targets; `undecided` handles
+//! matches that are an `unknown_fact`, answered by `assumed_facts`.
 
 mod act;
 mod assumed_facts;
@@ -33,9 +33,9 @@ use crate::trace::{DropReason, Event, Trace};
 pub(crate) struct HostState {
     pub(crate) connections: ConntrackTable,
     pub(crate) recent: recent::RecentLists,
-    /// Counters of `statistic --mode nth`.
+    /// `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
-    /// Credit in milliseconds, and its time.
+    /// Credit in milliseconds, time.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::IpvsState,
     nft: nft::NftState,
@@ -63,7 +63,7 @@ pub(crate) struct Skb {
     pub(crate) bridged: bool,
     pub(crate) attached: Option<AttachedConnection>,
     pub(crate) untracked: bool,
-    /// Of the first CT rule.
+    /// First CT rule's.
     pub(crate) template: Option<Zone>,
     pub(crate) origin: PacketOrigin,
     /// `skb->ipvs_property`.
@@ -126,7 +126,7 @@ impl Skb {
 
 #[derive(Debug, Clone)]
 pub(crate) enum PacketExit {
-    /// A socket may take it.
+    /// For a local socket.
     Here(Packet),
     /// It leaves by an interface.
     Out { interface: usize, next_hop: IpAddr, packet: Packet },
@@ -153,7 +153,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) chance: &'a mut Chance,
     pub(crate) trace: &'a mut Trace,
     pub(crate) ports: &'a dyn BridgePorts,
-    /// Clock in milliseconds.
+    /// Milliseconds.
     pub(crate) now: u64,
 }
 
@@ -167,7 +167,7 @@ impl Walker<'_> {
         PacketExit::Lost(why)
     }
 
-    /// `next_hop`: the layer-2 destination.
+    /// `next_hop`: on layer 2.
     pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> PacketExit {
         let bridge = self.host.bridge_of[interface];
         let mut skb = Skb::new(packet);

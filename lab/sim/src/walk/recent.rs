@@ -9,16 +9,16 @@ use crate::program::iptables::RecentCheck;
 use crate::protocol::Family;
 use crate::rules::matches::RecentAction;
 
-/// `ip_list_tot`: addresses of a list.
+/// `ip_list_tot`: addresses per list.
 const ADDRESSES: usize = 100;
-/// `ip_pkt_list_tot`: times of an address, unless a rule needs more hits.
+/// `ip_pkt_list_tot`: times per address, unless a rule needs more.
 const TIMES: usize = 20;
 
 #[derive(Debug, Clone, Default)]
 struct RecentEntry {
-    /// Milliseconds, the newest last.
+    /// Milliseconds, newest last.
     times: Vec<u64>,
-    /// Use counter; the smallest is the oldest.
+    /// Counter; the smallest is the oldest.
     used: u64,
 }
 
@@ -71,7 +71,7 @@ impl RecentLists {
             entry.used = self.uses;
         }
         if check.reap {
-            // Only the oldest entry, the head of the list.
+            // The oldest, the list's head.
             let oldest = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
             let stale = |entry: &RecentEntry| entry.times.last().is_some_and(|time| time + since < now);
             if let Some(key) = oldest.filter(|key| list.get(key).is_some_and(stale)) {

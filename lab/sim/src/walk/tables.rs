@@ -1,4 +1,4 @@
-//! Walking the chains of a table (net/ipv4/netfilter/ip_tables.c, ipt_do_table).
+//! Walks a table's chains (net/ipv4/netfilter/ip_tables.c, ipt_do_table).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::rules::{ChainPolicy, TableName};
 use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
 const DEPTH: usize = 4096;
-/// After this many rules a walk skips chains that returned without effect while the state is the same: n chains with
-/// two jumps each are 2ⁿ rules. Before, traces and counters need all rules.
+/// After this many rules a walk skips chains that returned without effect in the same state: n chains with two jumps
+/// each are 2ⁿ rules. Before, traces and counters need all rules.
 const PATIENCE: usize = 10_000;
 const LONGEST: usize = 1_000_000;
 
@@ -22,7 +22,7 @@ struct CallFrame {
     chain: usize,
     at: usize,
     called: usize,
-    /// Number of state changes at the call.
+    /// State changes at the call.
     happened: u64,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Walker<'a> {
         skb: &mut Skb,
     ) -> HookResult {
         let mut callers: Vec<CallFrame> = Vec::new();
-        // Chains that returned without effect, with the number of state changes.
+        // Chains without effect, with the number of state changes.
         let mut idle: HashMap<usize, u64> = HashMap::new();
         let (mut chain, mut at, mut met, mut happened) = (entry, 0, 0usize, 0u64);
         loop {

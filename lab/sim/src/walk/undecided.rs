@@ -1,7 +1,5 @@
-//! Rules with unknown parts.
-//!
-//! At an unknown part the later known checks without side effects run first: if one fails, the unknown part does not
-//! matter. Checks that draw or count (`statistic`, `recent`, `limit`) run in their place only.
+//! Rules with unknown parts. Later known checks without side effects run before an unknown part: if one fails, it does
+//! not matter. Checks that draw or count (`statistic`, `recent`, `limit`) run in their place only.
 
 use super::check::ChanceDraw;
 use super::unknown_fact::{self, CheckAnswer, FactScope, UnknownFact, by_name};
@@ -22,7 +20,7 @@ impl AskingRule<'_> {
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the check before `next` sets the packet's mark from the socket.
+    /// The check before `next` sets the packet's mark.
     fn marks(&self, next: usize) -> bool {
         let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
         matches!(check, Some(Check::Open(OpenCheck::Socket(socket))) if socket.restore_mark)
@@ -104,7 +102,7 @@ impl Walker<'_> {
             }
             OpenCheck::Owner(asked) => unknown_fact::owner(asked, skb.origin),
             OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => why("socket", "matches unknown open sockets"),
-            // Packets without an Ethernet header.
+            // Without Ethernet header.
             OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
                 of("mac", "matches the sender's unknown Ethernet address", &test.is, test.not)
             }
@@ -117,7 +115,6 @@ impl Walker<'_> {
                 PacketBody::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
                     of("tcpmss", "matches the unknown segment size of TCP", &test.is, test.not)
                 }
-                // The option is absent.
                 PacketBody::Tcp { .. } => CheckAnswer::Known(test.not),
                 _ => CheckAnswer::Known(false),
             },
@@ -129,7 +126,7 @@ impl Walker<'_> {
         }
     }
 
-    /// By an assumption, an earlier answer, or exploring both answers. `next`: the following check.
+    /// By an assumption, an earlier answer, or both answers. `next`: the following check.
     fn ask(
         &mut self,
         fact: UnknownFact,
@@ -143,7 +140,7 @@ impl Walker<'_> {
             let (host, rule) = (self.host.name.clone(), asking.rule.clone());
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
-        // The socket's mark is unknown.
+        // Unknown mark of the socket.
         let marked = asking.marks(next).then(|| part("copies the unknown mark of the socket"));
         let answered = |holds: bool| match marked {
             Some(part) if holds => Err(part),

@@ -1,4 +1,4 @@
-//! Unknown facts, and the results that follow from a packet.
+//! Unknown facts, and results that packets imply.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ pub(super) struct UnknownFact {
     pub(super) same: FactScope,
 }
 
-/// A path never takes two answers to one fact.
+/// Paths answer each fact once.
 pub(super) enum FactScope {
     /// This occurrence only.
     Nothing,
-    /// The condition without `!`, and whether `!` is set; `None`: the match's text.
+    /// The condition, and whether it has `!`; `None`: the match's text.
     Packet(Option<(String, bool)>),
-    /// The name of an interface; true: inverted.
+    /// Of an interface; true: inverted.
     Name(usize, InterfacePattern, bool),
 }
 
@@ -76,7 +76,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
         PacketOrigin::Socket if refuses_sockets => CheckAnswer::Known(false),
         PacketOrigin::Socket if asked.user.is_none() && asked.group.is_none() => CheckAnswer::Known(true),
         PacketOrigin::Socket => unknown(),
-        // With a socket without a file, or without a socket.
+        // A socket without file, or none.
         PacketOrigin::Kernel => {
             let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
             let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
@@ -101,7 +101,7 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
     matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
 }
 
-/// With IP header. TCP SYN and RST carry no data and at most 20 bytes of options; other packets have a minimum.
+/// Includes the IP header. TCP SYN and RST carry no data and at most 20 bytes of options; others have a minimum.
 pub(super) fn lengths(packet: &Packet) -> NumberRange {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {

@@ -1,4 +1,4 @@
-//! A service over iptables in a small cluster.
+//! A service in a small cluster.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn the_shares_are_uniform_to_one_in_a_billion() {
         assert!(outcome.probability.within(&third, 1, 1_000_000_000), "{outcome:?}");
     }
     assert_eq!(all.probability(|_| true), Fraction::one());
-    // 715,827,883 of 2^31 is more than a third.
+    // 715,827,883 of 2^31 exceeds a third.
     assert_ne!(all.outcomes[0].probability, third);
 }
 
@@ -72,7 +72,7 @@ fn a_connection_stays_with_its_endpoint() {
     }
     let all = network.packet_outcomes(flow.from, &packet).unwrap();
     assert_eq!(all.certain(), Some(&first.verdict));
-    // After five days the connection is expired; the packet opens a new one.
+    // After five days a new connection.
     network.advance(Duration::from_secs(432_001));
     assert_eq!(network.packet_outcomes(flow.from, &packet).unwrap().outcomes.len(), 3);
 }
@@ -130,7 +130,7 @@ fn traces_print_as_text_and_tree() {
 
 #[test]
 fn a_taken_source_port_is_replaced() {
-    // Two clients behind one SNAT with equal source ports: the kernel replaces the second.
+    // Two clients behind one SNAT, equal ports: the kernel changes the second.
     let mut plan = Plan::web();
     plan.rules = plan.rules.replace("-j MASQUERADE --random-fully", "-j MASQUERADE");
     let mut network = plan.build();
@@ -174,13 +174,13 @@ fn masquerading_over_loopback_takes_another_interfaces_address() {
         -A OUTPUT -d 10.96.0.22/32 -p tcp -m tcp --dport 22 -j DNAT --to-destination 172.18.0.2:22\n\
         -A POSTROUTING -p tcp -m tcp --dport 22 -j MASQUERADE\nCOMMIT\n";
     let network = Plan::new(rules).build();
-    // 127.0.0.1 of lo has host scope: inet_select_addr takes the next interface's address.
+    // lo's 127.0.0.1 has host scope: inet_select_addr takes the next interface's.
     assert_eq!(outcomes(&network, &tcp(&network, "node-a", "10.96.0.22:22")), "1 node-a answers, saw 172.18.0.2\n");
 }
 
 #[test]
 fn icmp_errors_about_translated_packets_reach_the_sender() {
-    // No socket listens on port 9 of the pod.
+    // Nothing listens on the pod's port 9.
     let rules = "*nat\n\
         -A PREROUTING -d 10.96.0.9/32 -p udp -m udp --dport 53 -j DNAT --to-destination 10.244.0.2:9\n\
         -A POSTROUTING -d 10.244.0.2/32 -j MASQUERADE\nCOMMIT\n";

@@ -1,4 +1,4 @@
-//! Inconsistent machines and networks, and packets that the kernel drops.
+//! Inconsistent machines and networks, dropped packets.
 
 use crate::support::{Plan, at, id, ip, net, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
@@ -91,7 +91,7 @@ fn reject_routes_reject() {
 
 #[test]
 fn a_reply_that_bypasses_the_translation_has_the_wrong_source() {
-    // The request passes node-a; pod-c's node has a route back that does not.
+    // The request passes node-a, the reply does not.
     let mut plan = Plan::web();
     plan.rules = plan.rules.replace("-A KUBE-POSTROUTING -j MASQUERADE --random-fully\n", "");
     let mut network = plan.build();
@@ -105,7 +105,7 @@ fn a_reply_that_bypasses_the_translation_has_the_wrong_source() {
     assert!(network.send(&flow, &mut Chance::seeded(1)).is_ok());
 }
 
-/// As `ip route get`: local routes to secondary addresses have the primary one as source.
+/// As `ip route get`: local routes to secondary addresses prefer the primary one.
 #[test]
 fn calls_to_own_addresses_come_from_them_or_the_primary_address() {
     let host = eth0().interface(
@@ -133,7 +133,7 @@ fn calls_to_own_addresses_come_from_them_or_the_primary_address() {
     }
 }
 
-/// Forty chains, each with two jumps to the next one, and a final rule.
+/// Forty chains, each jumping twice to the next, and a final rule.
 fn doubled(last: &str) -> Network {
     let chains: String = (0..40).map(|n| format!(":C{n} - [0:0]\n")).collect();
     let jumps: String = (0..39).map(|n| format!("-A C{n} -j C{m}\n-A C{n} -j C{m}\n", m = n + 1)).collect();
@@ -147,7 +147,7 @@ fn doubled(last: &str) -> Network {
     network
 }
 
-/// A walk of 2⁴⁰ rules would not end.
+/// 2⁴⁰ rules would not end.
 #[test]
 fn chains_with_two_jumps_each_are_walked_in_linear_time() {
     let outcomes = |last: &str| {
@@ -159,17 +159,15 @@ fn chains_with_two_jumps_each_are_walked_in_linear_time() {
         let said = verdict(nothing_happens);
         assert!(said.contains("Answered") || said.contains("Delivered"), "{nothing_happens}: {said}");
     }
-    // Each visit changes the packet.
     let changes = verdict("-j MARK --set-xmark 0x1/0x0");
     assert!(changes.contains("TooManyRules"), "{changes}");
     let asks_chance = outcomes("-m statistic --mode random --probability 0.5 -j MARK --set-xmark 0x1/0x1");
     assert!(asks_chance.unwrap_err().to_string().contains("more than 100000 paths"));
 }
 
-/// Skipped chains must not change the result.
 #[test]
 fn a_chain_is_walked_again_after_a_change() {
-    // After ten thousand rules without effect a mark is set, and the chain drops marked packets.
+    // Ten thousand idle rules, a mark, and a chain that drops marked packets.
     let empty = "-A INPUT -j CHECK\n".repeat(6000);
     let rules = format!(
         "*filter\n:CHECK - [0:0]\n-A CHECK -m mark --mark 0x1/0x1 -j DROP\n{empty}-A INPUT -j MARK --set-xmark 0x1/0x1\n-A INPUT -j CHECK\nCOMMIT\n"

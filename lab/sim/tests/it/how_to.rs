@@ -1,4 +1,4 @@
-//! The list "How to add a match or an expression" names files that exist.
+//! "How to add a match or an expression" names existing files.
 
 use std::path::Path;
 

@@ -1,5 +1,3 @@
-//! A service over IPVS.
-
 use std::time::Duration;
 
 use crate::support::{Plan, id, outcomes, say, tcp};
@@ -9,12 +7,12 @@ use svclab_sim::render;
 
 const SERVERS: [&str; 3] = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.1.2:8080"];
 
-/// `scheduler` may contain further options.
+/// `scheduler` with options.
 fn plan(scheduler: &str, weights: &[u32]) -> Plan {
     let mut services = String::new();
     for address in ["10.96.0.10:80", "172.18.0.2:30080"] {
         services.push_str(&format!("-A -t {address} -s {scheduler}\n"));
-        // The kernel's list begins with the latest server.
+        // Latest first, as in the kernel.
         for (server, weight) in SERVERS.iter().zip(weights).rev() {
             services.push_str(&format!("-a -t {address} -r {server} -m -w {weight}\n"));
         }
@@ -56,7 +54,7 @@ fn weights_are_shares_and_no_server_is_a_rejection() {
     insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @"1 rejected by node-a with icmp-port-unreachable, delivered true");
 }
 
-/// The servers of consecutive calls from these ports.
+/// Servers of consecutive calls.
 fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<String> {
     let mut chance = Chance::seeded(9);
     let flow = tcp(network, from, "10.96.0.10:80");
@@ -71,7 +69,7 @@ fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<
 fn round_robin_rotates() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..5), ["pod-a", "pod-b", "pod-c", "pod-a"]);
-    // The calls are still open: later packets keep their server.
+    // Open connections keep their server.
     let flow = tcp(&network, "client", "10.96.0.10:80").port(2);
     let later = network.first_packet(&flow).unwrap().later();
     let journey = network.send_packet(flow.from, &later, &mut Chance::seeded(1));
@@ -83,7 +81,7 @@ fn persistence_keeps_the_server_until_the_timeout() {
     let mut network = plan("rr -p 60", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..4), ["pod-a", "pod-a", "pod-a"]);
     assert_eq!(calls(&mut network, "node-b", 1..3), ["pod-a", "pod-a"]);
-    // Half-open connections expire after a minute, and their template with them.
+    // Half-open connections expire after a minute, then their template.
     network.advance(Duration::from_secs(121));
     assert_eq!(calls(&mut network, "client", 10..12), ["pod-b", "pod-b"]);
 }

@@ -1,4 +1,4 @@
-//! `data/nft.txt` and `data/nft.json` are listings of nft 1.0.6 from one kernel.
+//! `data/nft.txt`, `data/nft.json`: nft 1.0.6, one kernel.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ fn affinity_lasts_until_the_timeout() {
     assert_eq!(network.outcomes(&flow(&network, 2000)).unwrap().outcomes.len(), 2);
 }
 
-/// A full set ends the rule before its translation.
+/// Before its translation.
 #[test]
 fn a_full_set_ends_the_rule() {
     let mut network = cluster(TEXT);
@@ -197,7 +197,7 @@ fn every_comparison() {
     }
 }
 
-/// One path per number would be 12! paths.
+/// One per number would be 12!.
 #[test]
 fn a_chain_of_draws_has_one_path_per_rule() {
     let draws = (2..=12).rev().map(|modulus| format!("numgen random mod {modulus} 0 meta mark set {modulus} accept"));
@@ -222,7 +222,7 @@ fn a_chain_of_draws_has_one_path_per_rule() {
     }
 }
 
-/// Lower priorities run first, of equal ones the latest, iptables' chains included.
+/// Latest first among equals, iptables' chains included.
 #[test]
 fn chains_run_by_priority_and_latest_first() {
     let chain = |name: &str, priority: &str, rule: &str| {
@@ -244,7 +244,7 @@ fn chains_run_by_priority_and_latest_first() {
     assert!(!found(&network(&table(&[chain("a", "1", &mark(1))]), iptables)).contains("dropped"));
 }
 
-/// Accept ends a base chain, drop the packet; the policy applies at the end and after a return.
+/// Accept ends a base chain, drop the packet; end and return apply the policy.
 #[test]
 fn verdicts_and_policies() {
     let two = |first: &str, second: &str| {
@@ -286,12 +286,12 @@ fn ingress_and_egress_chains_run() {
     assert!(error.contains("a table of family bridge is not modelled"), "{error}");
 }
 
-/// iptables-nft: by the comment, or by the names of table and chains.
+/// By comment, or names of table and chains.
 #[test]
 fn tables_of_iptables_nft_count_once() {
     let text = "# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\txt match \"comment\" drop\n\t}\n}\n";
     let json = "{\"nftables\":[{\"table\":{\"family\":\"ip\",\"name\":\"filter\",\"handle\":1}},{\"chain\":{\"family\":\"ip\",\"table\":\"filter\",\"name\":\"INPUT\",\"type\":\"filter\",\"hook\":\"input\",\"prio\":0,\"policy\":\"accept\"}},{\"rule\":{\"family\":\"ip\",\"table\":\"filter\",\"chain\":\"INPUT\",\"expr\":[{\"xt\":{\"type\":\"match\",\"name\":\"comment\"}},{\"drop\":null}]}}]}";
-    // Without xtables expressions `nft` prints no comment.
+    // Without xtables expressions.
     let plain = "table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tqueue to 1\n\t}\n}\n";
     let own = Ruleset::read(&plain.replace("INPUT", "input")).unwrap();
     assert!(!own.table(TableFamily::Ip, "filter").unwrap().by_iptables, "a table of the same name, by another program");

@@ -1,4 +1,4 @@
-//! Dumps in the manner of real nodes.
+//! Dumps like real nodes'.
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::Family;
@@ -16,7 +16,7 @@ fn rules(all: &Rules) -> impl Iterator<Item = &Rule> {
     all.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules)
 }
 
-/// Sorted by chain, as dumps are.
+/// As dumps are.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -50,7 +50,7 @@ fn node_dumps_have_few_unknown_parts() {
             }
         }
         assert_eq!(found.join(" "), expected, "{name}");
-        // The strict reader refuses dumps with unmodelled parts and reads the others equally.
+        // The strict reader refuses unmodelled parts and else reads equally.
         match Rules::read(Family::V4, text) {
             Ok(strict) => assert_eq!(strict, read, "{name}"),
             Err(error) => assert!(!expected.is_empty(), "{name}: {error}"),
@@ -58,7 +58,6 @@ fn node_dumps_have_few_unknown_parts() {
     }
 }
 
-/// One rule of a table.
 fn one(table: &str, line: &str) -> String {
     format!("*{table}\n:C - [0:0]\n{line}\nCOMMIT\n")
 }

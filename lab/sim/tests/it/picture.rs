@@ -1,4 +1,4 @@
-//! Drawings: contents, and no overlaps.
+//! Contents and overlaps of drawings.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ fn draw(network: &Network, from: &str, to: &str) -> String {
     draw_outcomes(&network.outcomes(&tcp(network, from, to)).unwrap(), false)
 }
 
-/// Without the style sheet.
+/// Without style sheet.
 fn golden(drawing: &str) -> String {
     let (head, rest) = drawing.split_once("<style>").unwrap();
     let (_, tail) = rest.split_once("</style>").unwrap();
     format!("{head}<style/>{tail}")
 }
 
-/// A service with `endpoints` endpoints, none of which listens, and rules with this comment.
+/// No endpoint listens.
 fn service(endpoints: u32, comment: &str) -> Network {
     let mut rules = String::from("*nat\n:KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]\n");
     let remark = format!("-m comment --comment \"{comment}\"");
@@ -41,7 +41,7 @@ fn service(endpoints: u32, comment: &str) -> Network {
 fn three_endpoints_are_one_kind_of_path() {
     let drawing = draw(&Plan::web().build(), "client", "10.96.0.10:80");
     insta::assert_snapshot!(golden(&drawing));
-    // Both directions between client, node and pod.
+    // Client, node and pod, both directions.
     assert_eq!(drawing.matches("marker-end").count(), 4);
 }
 
@@ -70,7 +70,6 @@ fn a_partial_drop_names_its_rule() {
     assert_eq!(["verdict good", "verdict bad"].map(|class| drawing.matches(class).count()), [1, 1]);
 }
 
-/// Five kinds of paths fit on a page.
 #[test]
 fn kinds_beyond_the_limit_are_counted() {
     let mut plan = Plan::new("");
@@ -90,7 +89,7 @@ fn all_paths_can_be_drawn() {
     let network = Plan::web().build();
     let drawing = draw_outcomes(&network.outcomes(&tcp(&network, "pod-a", "10.96.0.10:80")).unwrap(), true);
     assert_eq!(drawing.matches("class=\"verdict good\"").count(), 3);
-    // Two hops in each direction for local pods, three for the remote one.
+    // Two hops per direction for local pods, three for the remote one.
     assert_eq!(drawing.matches("marker-end").count(), 4 + 4 + 6);
 }
 
@@ -140,7 +139,7 @@ fn shapes_do_not_overlap() {
                 // The client has no such route.
                 let Ok(outcomes) = network.outcomes(&tcp(network, from, to)) else { continue };
                 for all in [false, true] {
-                    // A drawing of all hundred paths.
+                    // Of all hundred paths.
                     if !all || outcomes.ways.len() < 10 {
                         let drawing = draw_outcomes(&outcomes, all);
                         assert_eq!(drawing, draw_outcomes(&outcomes, all));
@@ -181,7 +180,7 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
     number.parse().unwrap_or_else(|_| panic!("{name} of {node:?}"))
 }
 
-/// The lines without tooltips.
+/// Without tooltips.
 fn texts(drawing: &str) -> Vec<String> {
     let document = Document::parse(drawing).unwrap();
     let lines = document.descendants().filter(|node| node.has_tag_name("text"));
@@ -192,7 +191,7 @@ fn texts(drawing: &str) -> Vec<String> {
     lines.map(spans).collect()
 }
 
-/// Average widths of DejaVu Sans, and the width of DejaVu Sans Mono.
+/// By widths of DejaVu Sans (average) and Mono.
 fn area(text: Node<'_, '_>) -> Area {
     let size = number(text, "font-size");
     let spans = text.children().filter(|node| node.has_tag_name("tspan"));
@@ -204,11 +203,11 @@ fn area(text: Node<'_, '_>) -> Area {
             each.sum::<f64>() * size + span.attribute("dx").map_or(0.0, |space| space.parse().unwrap())
         })
         .sum();
-    // From cap height to descender.
+    // Cap height to descender.
     Area { x: number(text, "x"), y: number(text, "y") - 0.75 * size, width, height: 0.95 * size }
 }
 
-/// Text stays in its box and on the page and overlaps neither text nor edges.
+/// Text stays in box and page, without overlaps.
 fn check(drawing: &str, what: &str) {
     let document = Document::parse(drawing).unwrap();
     let root = document.root_element();

@@ -1,12 +1,10 @@
-//! Properties of generated rules.
-
 use crate::support::{Plan, outcomes, tcp};
 use proptest::prelude::*;
 use svclab_sim::fraction::Fraction;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::{RuleTarget, Rules};
 
-/// A service in the manner of kube-proxy.
+/// Like kube-proxy's.
 fn service(endpoints: u32) -> String {
     let mut rules =
         String::from("*nat\n:SVC - [0:0]\n-A PREROUTING -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j SVC\n");
@@ -57,7 +55,7 @@ proptest! {
     }
 }
 
-/// Walks changed data, and the text of that data.
+/// Walks changed data and its text.
 #[test]
 fn a_removed_rule_changes_outcomes() {
     let whole = Rules::read(Family::V4, &Plan::web().rules).unwrap();

@@ -1,5 +1,3 @@
-//! Policy routing and interface settings.
-
 use std::net::IpAddr;
 
 use svclab_sim::chance::Chance;
@@ -25,7 +23,7 @@ fn lookup(priority: u32, table: u32) -> PolicyRule {
     PolicyRule::of_all(Family::V4, priority, PolicyAction::Lookup { table, suppress: None })
 }
 
-/// A router with two routes to 203.0.113.0/24: `eth0`, and in table 100 `eth1`; all machines listen on all ports.
+/// A router to 203.0.113.0/24: `eth0`, and in table 100 `eth1`; machines listen on all ports.
 struct Two {
     network: Network,
 }
@@ -177,7 +175,7 @@ fn interface_sysctls_override_the_hosts() {
     assert_ne!(loose, DropReason::ReversePath.to_string());
 }
 
-/// As with Docker over iptables-legacy and a proxy over iptables-nft.
+/// Docker over iptables-legacy, a proxy over iptables-nft.
 #[test]
 fn rules_of_both_iptables_variants_run() {
     let of = |text: &str| Rules::read(Family::V4, text).unwrap();

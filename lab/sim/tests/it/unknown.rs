@@ -1,4 +1,4 @@
-//! Unknown parts of rules matter only if a packet reaches them and the answer changes its outcome.
+//! Unknown parts of rules matter only if packets reach them and the answers differ.
 
 use crate::support::{at, ip, net};
 use svclab_sim::assume::Assumptions;
@@ -13,7 +13,7 @@ use svclab_sim::set::Sets;
 
 const SETS: &str = "create SEEN hash:ip family inet\ncreate OTHER hash:ip family inet\nadd OTHER 192.0.2.2\n";
 
-/// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0, and the server 203.0.113.2 at eth1.
+/// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0, the server 203.0.113.2 at eth1.
 struct UnknownSetup {
     network: Network,
     node: HostId,
@@ -74,7 +74,7 @@ fn say(outcomes: &Outcomes) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// The outcomes and the number of irrelevant facts, or the names of the decisive ones.
+/// Outcomes and number of irrelevant facts, or decisive facts.
 fn in_words(result: Result<Outcomes, NetworkError>) -> String {
     match result {
         Ok(outcomes) => match outcomes.undecided.len() {
@@ -103,11 +103,11 @@ fn unknown_facts_count_only_where_reached_and_decisive() {
         (format!("-A INPUT {open} -m mark --mark 0x1 -j DROP"), "1 answered"),
         (format!("-A INPUT -m mark --mark 0x1 {open} -j DROP"), "1 answered"),
         (format!("-A A {open} -j DROP"), "1 answered"),
-        // Both answers have the same result.
+        // Equal results.
         (format!("-A INPUT {open} -j ACCEPT"), "1 answered; 1 open"),
         (format!("-A INPUT {open} -j LOG"), "1 answered; 1 open"),
         (format!("-A INPUT {open} -j A\n-A A -j RETURN\n-A INPUT -j DROP"), "1 dropped; 1 open"),
-        // All facts are listed.
+        // Lists all.
         (format!("-A INPUT {open} -j DROP"), "depends on INPUT 1 bpf"),
         (format!("-A INPUT {open} -j ACCEPT\n-A INPUT -j DROP"), "depends on INPUT 1 bpf"),
         (
@@ -120,7 +120,7 @@ fn unknown_facts_count_only_where_reached_and_decisive() {
             format!("-A INPUT {open} -j A\n-A A -m ttl --ttl-lt 5 -j DROP\n-A INPUT -m helper --helper ftp -j ACCEPT"),
             "depends on A 1 ttl, INPUT 1 bpf, INPUT 2 helper",
         ),
-        // Targets have no two answers.
+        // Targets have no answers.
         ("-A INPUT -j TARPIT".to_owned(), "depends on INPUT 1"),
         ("-A INPUT -p udp -j TARPIT".to_owned(), "1 answered"),
         ("-A INPUT -j NFQUEUE --queue-num 3".to_owned(), "depends on INPUT 1 NFQUEUE"),
@@ -158,10 +158,10 @@ fn the_error_lists_facts_and_assumptions() {
 fn draws_happen_in_the_kernels_order() {
     let half = "-m statistic --mode random --probability 0.5";
     for (rules, expected) in [
-        // A probabilistic drop on either side leaves the fact open.
+        // Random drops keep the fact open.
         (format!("-A INPUT {half} -m bpf -j DROP"), "depends on INPUT 1 bpf"),
         (format!("-A INPUT -m bpf {half} -j DROP"), "depends on INPUT 1 bpf"),
-        // The draw happens anyway, or has no effect.
+        // The draw happens anyway, or without effect.
         (format!("-A INPUT {half} -j DROP\n-A INPUT -m bpf -j ACCEPT"), "1/2 answered, 1/2 dropped; 1 open"),
         (format!("-A INPUT -m bpf -j LOG\n-A INPUT {half} -j DROP"), "1/2 answered, 1/2 dropped; 1 open"),
         (
@@ -187,7 +187,7 @@ fn assumptions_decide_unknown_facts() {
         ("-A INPUT -j NFQUEUE", "NFQUEUE=no", "1 dropped"),
         ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=no", "1 answered"),
         ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=yes", "depends on INPUT 1 socket"),
-        // Known facts take precedence.
+        // Known facts win.
         ("-A INPUT -m length --length 40:60 -j DROP", "length=no", "1 dropped"),
     ] {
         let setup = setup(assuming(&filter(rules), assumptions), false);
@@ -213,7 +213,7 @@ fn a_seeded_walk_fails_at_an_unknown_fact() {
     let flow = Flow::tcp(one.client, at("192.0.2.1:80"));
     let error = one.network.send(&flow, &mut Chance::seeded(1)).unwrap_err();
     assert!(matches!(&error, NetworkError::NotModelled(part) if &*part.name == "bpf"), "{error}");
-    // Assumptions without effect are no errors.
+    // Unused assumptions are no errors.
     let mut one = setup(with_rules(&filter("-A INPUT -m time -j LOG")), false);
     let flow = Flow::tcp(one.client, at("192.0.2.1:80"));
     assert!(one.network.send(&flow, &mut Chance::seeded(1)).unwrap().verdict.answered().is_some());
@@ -322,7 +322,7 @@ fn placeholder_interface_names_are_unknown() {
         ("-A INPUT -i cali+ -j DROP", "input-interface=yes", "1 dropped"),
         ("-A OUTPUT -o ens3 -j DROP", "", "depends on OUTPUT 1 output-interface"),
         ("-A OUTPUT -o ens3 -j DROP", "output-interface=no", "1 answered"),
-        // A path never takes two answers about one name.
+        // One answer per name.
         ("-A INPUT -i ens3 -j A\n-A A ! -i ens3 -j DROP", "", "1 answered; 1 open"),
         ("-A INPUT -i ens3 -j A\n-A A -i ens4 -j DROP", "", "1 answered; 1 open"),
         ("-A INPUT -i ens+ -j A\n-A A -i cali+ -j DROP", "", "1 answered; 1 open"),

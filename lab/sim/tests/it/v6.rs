@@ -1,4 +1,4 @@
-//! Translation, masquerading and rejection over IPv6.
+//! NAT and rejection over IPv6.
 
 use crate::support::{at, ip, net, outcomes};
 use svclab_sim::host::{Host, HostInterface, Route, Sysctls};
@@ -58,7 +58,7 @@ fn a_router_translates_and_rejects() {
     ");
 }
 
-/// As observed: the latest address of a scope is the interface's first.
+/// Observed: the interface's first address is the latest of its scope.
 #[test]
 fn redirect_takes_the_latest_address() {
     let rules = "*nat\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9999\nCOMMIT\n";

@@ -1,5 +1,3 @@
-//! Expressions of a JSON listing.
-
 use serde_json::Value;
 
 use super::text;
@@ -22,7 +20,7 @@ pub(super) fn read(value: &Value) -> Expr {
             None => Expr::Word(word.clone()),
         },
         Value::Number(number) => Expr::Word(number.to_string()),
-        // `fib … oif` is compared with booleans.
+        // `fib … oif` has booleans.
         Value::Bool(there) => Expr::Word(if *there { "exists" } else { "missing" }.to_owned()),
         Value::Array(flags) => Expr::Flags(flags.iter().map(read).collect()),
         Value::Object(object) => match object.iter().next() {
@@ -78,7 +76,7 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
         "elem" => read(inner.get("val")?),
         _ => {
             let operation = names::value(&BINARIES, kind)?;
-            // More than two operands associate to the left.
+            // Left-associative.
             let mut operands = inner.as_array()?.iter().map(read);
             let first = operands.next()?;
             operands.fold(first, |left, right| Expr::Binary(operation, Box::new(left), Box::new(right)))
@@ -86,7 +84,7 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
     })
 }
 
-/// `@name`, or a set of pairs.
+/// `@name`, or pairs.
 pub(super) fn map(value: &Value) -> Option<Expr> {
     match value {
         Value::String(_) => Some(read(value)),

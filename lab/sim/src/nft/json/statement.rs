@@ -1,5 +1,3 @@
-//! Statements of a JSON listing.
-
 use serde_json::Value;
 
 use super::expression::{self, map, verdict};
@@ -81,7 +79,7 @@ fn element(inner: &Value) -> Option<Statement> {
 
 fn nat(kind: NatKind, inner: &Value) -> Option<Statement> {
     let (address, port) = (inner.get("addr").map(expression::read), inner.get("port").map(expression::read));
-    // `netmap`, and ranges from a map.
+    // `netmap`, ranges from maps.
     if words(inner.get("type_flags")).iter().any(|flag| flag != "concat") {
         return None;
     }
@@ -124,7 +122,7 @@ fn reject(inner: &Value) -> Statement {
 }
 
 fn limit(inner: &Value) -> Option<Statement> {
-    // Limits in bytes are not modelled.
+    // Byte limits are not modelled.
     if text(inner, "rate_unit").is_some_and(|unit| unit != "packets") {
         return None;
     }

@@ -1,5 +1,3 @@
-//! Expressions of a text listing.
-
 use std::net::IpAddr;
 
 use super::elements;
@@ -19,7 +17,7 @@ const BINARIES: [(&str, Binary, u8); 9] = [
     ("lshift", Binary::Left, 4),
 ];
 
-/// A literal: an address, a prefix, a range, a name.
+/// Address, prefix, range or name.
 pub(super) fn word(text: &str) -> Expr {
     let address = |text: &str| text.parse::<IpAddr>().is_ok();
     let plain = |text: &str| Box::new(Expr::Word(text.to_owned()));
@@ -135,7 +133,7 @@ fn ct(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Ct { direction, key })
 }
 
-/// Reads `saddr . iif type` after `fib`.
+/// `saddr . iif type`.
 fn fib(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let mut flags = vec![tokens.word()?.to_owned()];
     while tokens.take(".") {
@@ -145,12 +143,12 @@ fn fib(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Fib { flags, result })
 }
 
-/// One expression without ` . `.
+/// Without ` . `.
 pub(super) fn one(tokens: &mut Tokens<'_>) -> Option<Expr> {
     binary(tokens, 0)
 }
 
-/// Expressions separated by ` . `.
+/// With ` . `.
 pub(super) fn one_or_more(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let first = binary(tokens, 0)?;
     if !tokens.is(".") {
@@ -163,7 +161,7 @@ pub(super) fn one_or_more(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Concat(parts))
 }
 
-/// A set in braces, or `@name`.
+/// Braces, or `@name`.
 pub(super) fn set(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if tokens.is("{") {
         return elements::read(tokens).map(Expr::Elements);
@@ -183,7 +181,7 @@ pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Map { key: Box::new(key), map: Box::new(set(tokens)?) })
 }
 
-/// A set, flags, or literals separated by ` . `.
+/// Set, flags, or literals with ` . `.
 pub(super) fn compared_with(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if let Some(set) = set(tokens) {
         return Some(set);

@@ -1,4 +1,4 @@
-//! Reader of `nft list ruleset`. Reads each token once.
+//! Reads `nft list ruleset`, each token once.
 
 mod elements;
 mod expression;
@@ -59,7 +59,7 @@ fn name(tokens: &mut Tokens<'_>, what: &str) -> ReadResult<String> {
 fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
     let first = name(tokens, "a family or a name")?;
     let (family, name) = match TableFamily::parse(&first) {
-        // A table may be called `ip`.
+        // A table may be named `ip`.
         Some(family) if !tokens.is("{") => (family, name(tokens, "a name")?),
         _ => (TableFamily::Ip, first),
     };
@@ -88,7 +88,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
             Some("chain") => table.chains.push(chain(tokens)?),
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
-            // Only statements that use these objects matter.
+            // Only their uses matter.
             Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
                 while !tokens.is("{") && !tokens.at_end() {
                     tokens.next();
@@ -131,7 +131,7 @@ fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
             return expected(tokens, "}");
         }
         let line = tokens.line();
-        // No rule begins with one of these words.
+        // No rule begins so.
         if tokens.is("type") {
             chain.base = Some(base(tokens)?);
         } else if tokens.take("policy") {
@@ -156,7 +156,7 @@ fn policy(tokens: &mut Tokens<'_>) -> ReadResult<ChainPolicy> {
     }
 }
 
-/// Reads `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`.
+/// `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`.
 fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     tokens.take("type");
     let kind = name(tokens, "a type")?;
@@ -196,7 +196,7 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     Ok(base)
 }
 
-/// Reads a rule. From the first unmodelled statement on the text is one statement.
+/// After the first unmodelled statement the text is one statement.
 fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     let mut rule = Rule { line, statements: Vec::new(), comment: None };
     while !tokens.at_end() {
@@ -245,7 +245,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
             Some("size") => set.size = tokens.word().and_then(|word| word.parse().ok()),
             Some("timeout") => set.timeout = tokens.word().and_then(elements::milliseconds),
             Some("comment") => set.comment = tokens.word().map(str::to_owned),
-            // These options do not affect membership.
+            // Without effect on membership.
             Some("gc-interval" | "policy" | "counter" | "auto-merge" | "last") => drop(tokens.rest_of_line()),
             Some("elements") => {
                 tokens.take("=");
@@ -270,7 +270,7 @@ fn of_expression(tokens: &mut Tokens<'_>) -> Option<DeclaredType> {
     expression::one(tokens).map(DeclaredType::Of)
 }
 
-/// Reads `ipv4_addr . inet_service : verdict`.
+/// `ipv4_addr . inet_service : verdict`.
 fn types(
     tokens: &mut Tokens<'_>,
     is_map: bool,

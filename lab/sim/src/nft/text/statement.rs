@@ -1,4 +1,4 @@
-//! Statements of a text listing; `None` if a statement is not modelled.
+//! `None`: not modelled.
 
 use super::elements::milliseconds;
 use super::expression::{self, compared_with, one_or_more, value};
@@ -50,7 +50,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
     }
 }
 
-/// `tcp option maxseg size set rt mtu`; without effect on verdicts.
+/// `tcp option maxseg size set rt mtu`.
 fn segment_size(tokens: &mut Tokens<'_>) -> Option<Statement> {
     let from = tokens.offset();
     for word in ["tcp", "option", "maxseg", "size", "set"] {
@@ -98,7 +98,7 @@ fn no_effect(tokens: &mut Tokens<'_>, what: &str) -> Option<Statement> {
     Some(Statement::NoEffect(tokens.since(from).to_owned()))
 }
 
-/// `limit rate over 10/second burst 5 packets`; limits in bytes are not modelled.
+/// `limit rate over 10/second burst 5 packets`; byte limits are not modelled.
 fn limit(tokens: &mut Tokens<'_>) -> Option<Statement> {
     tokens.next();
     tokens.take("rate").then_some(())?;
@@ -145,7 +145,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
         } else {
             let text = tokens.word()?;
             (address, port) = endpoint(text);
-            // Address and port may be separated by ` . `.
+            // ` . ` may separate them.
             if tokens.take(".") {
                 port = Some(expression::literal(tokens)?);
             }
@@ -160,7 +160,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
     (!missing).then_some(Statement::Nat { kind, family, address, port, flags })
 }
 
-/// Parses `10.0.0.1`, `10.0.0.1:80`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`, `[fd00::1]:80`.
+/// `10.0.0.1`, `10.0.0.1:80`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`, `[fd00::1]:80`.
 fn endpoint(text: &str) -> (Option<Expr>, Option<Expr>) {
     if let Some(inner) = text.strip_prefix('[')
         && let Some((address, port)) = inner.split_once(']')
@@ -209,7 +209,7 @@ fn matching(tokens: &mut Tokens<'_>) -> Option<Statement> {
     let relation =
         RELATIONS.iter().find(|(text, _)| tokens.take(text)).map_or(Relation::Implicit, |(_, relation)| *relation);
     let right = compared_with(tokens)?;
-    // `tcp flags syn / fin,syn`: the part after `/` is the mask.
+    // `tcp flags syn / fin,syn`: value and mask.
     if tokens.take("/") {
         let mask = compared_with(tokens)?;
         let left = Expr::Binary(Binary::And, Box::new(left), Box::new(mask));

@@ -1,12 +1,10 @@
-//! Tokens of a text listing.
-
 use crate::nft::NftReadError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: TokenKind,
     pub(super) text: &'a str,
-    /// Byte range in the listing, quotes included.
+    /// In the listing; includes quotes.
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) line: usize,
@@ -20,13 +18,13 @@ pub(super) enum TokenKind {
     End,
 }
 
-/// Longer symbols come first.
+/// Longer ones first.
 const SYMBOLS: [&str; 18] =
     ["==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", ",", ";", "=", "<", ">", "&", "|", "^"];
 
 const BY_IPTABLES: &str = "is managed by iptables";
 
-/// The tokens, and the lines of [`BY_IPTABLES`] comments.
+/// Also the lines of [`BY_IPTABLES`] comments.
 pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadError> {
     let (mut tokens, mut managed) = (Vec::new(), Vec::new());
     let (mut at, mut line) = (0, 1);
@@ -58,7 +56,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
             at += symbol.len();
         } else {
             let ends = |c: char| c.is_whitespace() || "{}(),;=<>&|^\"".contains(c);
-            // `!` is a token of its own unless `=` follows.
+            // `!` unless `=` follows.
             let length = if next == '!' { 1 } else { rest.find(ends).unwrap_or(rest.len()) };
             tokens.push(Token { kind: TokenKind::Word, text: &rest[..length], from: at, to: at + length, line });
             at += length;
@@ -137,7 +135,7 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// Takes the rest of a statement that began with `depth` open braces.
+    /// The statement began with `depth` open braces.
     pub(super) fn skip_statement(&mut self, depth: usize) {
         while self.depth > depth || !self.at_end() {
             if self.next().is_none() {
@@ -146,7 +144,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Up to the end of the line or `;`, braces included.
+    /// Or up to `;`; includes braces.
     pub(super) fn rest_of_line(&mut self) -> &'a str {
         let from = self.offset();
         self.skip_statement(self.depth);
@@ -166,7 +164,7 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// The text from byte `from` to the last taken token.
+    /// Ends at the last taken token.
     pub(super) fn since(&self, from: usize) -> &'a str {
         let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
         self.whole.get(from..to).unwrap_or_default()

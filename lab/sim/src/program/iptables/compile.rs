@@ -1,5 +1,3 @@
-//! Compiling iptables rules for a machine.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -149,7 +147,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// `None`: an unknown set. Error: a missing one.
+    /// `None`: unknown. Error: missing.
     fn set(&self, name: &str) -> Result<Option<usize>, String> {
         match self.machine.sets.iter().position(|known| known.name == name) {
             None if !self.machine.other_sets => Err(name.to_owned()),
@@ -168,7 +166,7 @@ impl Compiler<'_> {
             }
             Match::Statistic(Statistic::Nth { not, every, packet }) => {
                 self.counters += 1;
-                // libxt_statistic: packet number `packet` matches first.
+                // libxt_statistic: `packet` matches first.
                 let first = every - 1 - packet;
                 Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
             }
@@ -200,14 +198,14 @@ impl Compiler<'_> {
             Match::IpRange(range) => Check::IpRange(range.clone()),
             Match::Owner(owner) => Check::Open(OpenCheck::Owner(*owner)),
             Match::Socket(socket) => Check::Open(OpenCheck::Socket(*socket)),
-            // The first packet on an idle machine.
+            // First packet on an idle machine.
             Match::Hashlimit(limit) => Check::Constant(!limit.above),
             Match::Connlimit(limit) => Check::Constant(limit.holds_for_one()),
             Match::Mac(test) => Check::Open(OpenCheck::Mac(*test)),
             Match::PacketType(test) => Check::PacketType(*test),
             Match::Length(test) => Check::Open(OpenCheck::Length(*test)),
             Match::TcpMss(test) => Check::Open(OpenCheck::TcpMss(*test)),
-            // The simulator has no IPsec.
+            // Without IPsec.
             Match::Policy(policy) => Check::Constant(policy.none),
             Match::Ipvs(Ipvs { handled, options }) => {
                 Check::Open(OpenCheck::Ipvs { handled: *handled, more: !options.is_empty() })

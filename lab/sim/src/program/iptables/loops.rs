@@ -1,4 +1,4 @@
-//! Loops of chains, which the kernel refuses.
+//! Chain loops, which the kernel refuses.
 
 use super::{Action, CompiledChain};
 

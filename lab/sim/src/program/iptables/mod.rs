@@ -1,5 +1,3 @@
-//! iptables rules compiled for the walk.
-
 pub(crate) mod compile;
 mod loops;
 
@@ -19,17 +17,17 @@ use crate::rules::target::{Connmark, RejectWith};
 use crate::rules::{ChainPolicy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
-/// Rules with missing sets or chains, or loops.
+/// Missing sets or chains, or loops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CompileError {
     #[error("table {table}, line {line}: unknown set {set:?}")]
     NoSet { table: TableName, line: usize, set: String },
-    /// Only in rules that were changed after reading.
+    /// Only in rules changed after reading.
     #[error("table {table}, line {line}: unknown chain {chain:?}")]
     NoChain { table: TableName, line: usize, chain: String },
-    /// A loop of chains, which the kernel refuses.
+    /// Refused by the kernel.
     #[error("table {table}: chain {chain:?} reaches itself")]
     Loop { table: TableName, chain: String },
 }
@@ -92,7 +90,7 @@ pub(crate) enum Check {
         counter: usize,
     },
     Recent(RecentCheck),
-    /// `changes`: by a rule of the machine.
+    /// `changes`: by local rules.
     Set {
         not: bool,
         set: usize,
@@ -154,7 +152,7 @@ impl Check {
     }
 }
 
-/// A compiled target with chain indexes.
+/// Chains are indexes.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
     Continue,

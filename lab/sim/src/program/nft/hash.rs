@@ -1,4 +1,4 @@
-//! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), scaled to a modulus.
+//! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), scaled.
 
 use crate::nft::DataType;
 
@@ -8,7 +8,7 @@ fn word(bytes: &[u8]) -> u32 {
     bytes.iter().take(4).enumerate().fold(0, |sum, (at, byte)| sum | u32::from(*byte) << (8 * at))
 }
 
-/// `jhash(key, length, seed)` on a little-endian machine.
+/// Little-endian.
 fn jhash(key: &[u8], seed: u32) -> u32 {
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
     let begin = GOLDEN.wrapping_add(length).wrapping_add(seed);
@@ -43,12 +43,12 @@ fn jhash(key: &[u8], seed: u32) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// A kernel register, padded to four bytes.
+/// Padded to four bytes.
 pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     let length = usize::try_from(kind.bits().div_ceil(8)).unwrap_or(16);
     let all = value.to_be_bytes();
     let mut bytes = all[16 - length.min(16)..].to_vec();
-    // These types are in host byte order.
+    // Host byte order.
     if matches!(
         kind,
         DataType::Mark
@@ -73,7 +73,6 @@ pub(crate) fn below(key: &[u8], seed: u32, modulus: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Published values of lookup3.
     #[test]
     fn jhash_has_the_published_values() {
         assert_eq!(jhash(b"", 0), GOLDEN);

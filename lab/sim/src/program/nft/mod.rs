@@ -1,4 +1,4 @@
-//! nftables rules compiled for the walk.
+//! Compiled nftables rules.
 
 pub(crate) mod compile;
 pub(crate) mod hash;
@@ -19,7 +19,7 @@ use crate::trace::RuleRef;
 pub(crate) enum CompiledExpr {
     Constant(u128),
     Field(PacketField),
-    /// With the number of result bits.
+    /// Result bits.
     Binary(Binary, Box<CompiledExpr>, Box<CompiledExpr>, u32),
     Random {
         modulus: u32,
@@ -44,7 +44,7 @@ pub(crate) enum CompiledExpr {
     NotModelled(Arc<str>),
 }
 
-/// A verdict with chain indexes.
+/// Chains are indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompiledVerdict {
     Accept,
@@ -57,9 +57,9 @@ pub(crate) enum CompiledVerdict {
 
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledComparison {
-    /// Each part is in its range.
+    /// All parts in range.
     Within { not: bool, ranges: Vec<(u128, u128)> },
-    /// Any of the bits is set.
+    /// Any bit.
     Any { not: bool, bits: u128 },
     /// The set contains the value.
     In { not: bool, set: usize },
@@ -128,7 +128,7 @@ pub(crate) enum EntryContent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SetEntry {
     pub(crate) content: EntryContent,
-    /// Clock in milliseconds.
+    /// Milliseconds.
     pub(crate) expires: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 use crate::names;
 
-/// The type of an address according to the routing tables.
+/// By the routing tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum AddressType {
@@ -57,9 +57,9 @@ impl fmt::Display for AddressTypes {
 pub struct Addrtype {
     pub source: Option<Test<AddressTypes>>,
     pub destination: Option<Test<AddressTypes>>,
-    /// `--limit-iface-in`: considers only the input interface.
+    /// `--limit-iface-in`: only the input interface.
     pub limit_in: bool,
-    /// `--limit-iface-out`: considers only the output interface.
+    /// `--limit-iface-out`: only the output interface.
     pub limit_out: bool,
 }
 

@@ -25,9 +25,9 @@ impl ConnectionStates {
     pub const ESTABLISHED: u8 = 8;
     /// `UNTRACKED`.
     pub const UNTRACKED: u8 = 16;
-    /// The connection has source NAT.
+    /// Source NAT.
     pub const SNAT: u8 = 32;
-    /// The connection has destination NAT.
+    /// Destination NAT.
     pub const DNAT: u8 = 64;
 }
 
@@ -42,7 +42,7 @@ const STATES: [(&str, u8); 7] = [
     ("DNAT", ConnectionStates::DNAT),
 ];
 
-/// Connection status as bits.
+/// Connection status bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(pub u8);
 
@@ -54,7 +54,7 @@ const STATUSES: [(&str, u8); 4] = [
 ];
 
 impl Status {
-    /// Expected by a helper; never set in the simulator.
+    /// By a helper; never set here.
     pub const EXPECTED: u8 = 1;
     /// `SEEN_REPLY`.
     pub const SEEN_REPLY: u8 = 2;
@@ -101,7 +101,7 @@ const PORTS: [(&str, TupleField); 4] = [
     ("--ctrepldstport", TupleField::ReplyDestination),
 ];
 
-/// All conditions must hold.
+/// All must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Conntrack {
@@ -109,7 +109,7 @@ pub struct Conntrack {
     pub protocol: Option<Test<Protocol>>,
     pub fields: Vec<FieldTest>,
     pub status: Option<Test<Status>>,
-    /// `--ctdir`: true is ORIGINAL.
+    /// `--ctdir`; true: ORIGINAL.
     pub original: Option<bool>,
 }
 

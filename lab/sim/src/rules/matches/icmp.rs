@@ -12,7 +12,7 @@ use crate::protocol::Family;
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Icmp {
     pub family: Family,
-    /// Type and code; `None` matches any.
+    /// Type and code; `None`: any.
     pub kind: Test<Option<(u8, Option<u8>)>>,
 }
 

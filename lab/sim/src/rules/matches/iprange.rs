@@ -8,7 +8,7 @@ use super::super::error::{ParseResult, Problem};
 use super::super::nat::addresses;
 use super::super::tokens::OptionReader;
 
-/// All conditions must hold.
+/// All must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpRange {
     /// First and last.

@@ -9,14 +9,14 @@ use super::super::tokens::OptionReader;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Limit {
-    /// Packets ...
+    /// Packets.
     pub times: u32,
-    /// ... per 1, 60, 3600 or 86400 seconds.
+    /// Per 1, 60, 3600 or 86400 seconds.
     pub seconds: u32,
     pub burst: u32,
 }
 
-/// iptables prints the short forms and reads the long ones.
+/// Printed short; long ones are read, too.
 const UNITS: [(&str, &str, u32); 4] =
     [("sec", "second", 1), ("min", "minute", 60), ("hour", "hour", 3600), ("day", "day", 86_400)];
 
@@ -29,7 +29,7 @@ fn rate(text: &str) -> Option<(u32, u32)> {
 
 impl Limit {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Limit> {
-        // The defaults of libxt_limit.
+        // libxt_limit's defaults.
         let mut this = Limit { times: 3, seconds: 3600, burst: 5 };
         while let Some(option) = words.option(|word| matches!(word, "--limit" | "--limit-burst")) {
             words.plain()?;
@@ -45,7 +45,7 @@ impl Limit {
         Ok(this)
     }
 
-    /// Milliseconds of credit per packet.
+    /// Credit per packet, in milliseconds.
     #[must_use]
     pub fn cost(&self) -> u64 {
         u64::from(self.seconds) * 1000 / u64::from(self.times.max(1))

@@ -34,7 +34,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// The destination type of a frame.
+/// A frame's destination type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PacketType {

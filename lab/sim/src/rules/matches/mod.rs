@@ -65,11 +65,11 @@ use crate::protocol::{Family, Protocol};
 pub enum Match {
     /// Always matches.
     Comment(String),
-    /// Connection state; true: spelled `-m state`.
+    /// True: `-m state`.
     Conntrack(Conntrack, bool),
     /// Value and mask.
     Mark(Test<(u32, u32)>),
-    /// Value and mask of the connection's mark.
+    /// Connection mark and mask.
     Connmark(Test<(u32, u32)>),
     Statistic(Statistic),
     Recent(Recent),
@@ -82,7 +82,7 @@ pub enum Match {
     IpRange(IpRange),
     Rpfilter(Rpfilter),
     Limit(Limit),
-    /// Accounting object; always matches without a quota.
+    /// Always matches without quota.
     Nfacct(String),
     Owner(Owner),
     Socket(SocketMatch),
@@ -94,7 +94,7 @@ pub enum Match {
     TcpMss(Test<NumberRange>),
     Policy(IpsecPolicy),
     Ipvs(Ipvs),
-    /// An unmodelled match; only [`super::Rules::read_any`] returns it.
+    /// Unmodelled: only by [`super::Rules::read_any`].
     Unknown {
         name: String,
         /// As text.

@@ -6,18 +6,18 @@ use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// First and last user or group ID.
+/// User or group IDs.
 pub type IdRange = (u32, u32);
 
-/// All conditions must hold.
+/// All must hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Owner {
-    /// Whether a local socket sends the packet.
+    /// A local socket sends.
     pub socket_exists: Option<Test<()>>,
     pub user: Option<Test<IdRange>>,
     pub group: Option<Test<IdRange>>,
-    /// Includes supplementary groups.
+    /// With supplementary groups.
     pub supplementary: bool,
 }
 
@@ -48,7 +48,7 @@ impl Owner {
         Ok(this)
     }
 
-    /// Only fully inverted matches hold (`match ^ invert`).
+    /// Fully inverted (`match ^ invert`).
     pub(crate) fn holds_without_socket(&self) -> bool {
         let inverted = |test: &Option<Test<IdRange>>| test.is_none_or(|test| test.not);
         !self.supplementary

@@ -7,14 +7,14 @@ use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 
-/// Without IPsec `--pol none` matches, `--pol ipsec` does not.
+/// Without IPsec only `--pol none` matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpsecPolicy {
     /// `--dir in`.
     pub incoming: bool,
     /// `--pol none`.
     pub none: bool,
-    /// Conditions on IPsec.
+    /// IPsec conditions.
     pub options: Vec<TextOption>,
 }
 
@@ -63,9 +63,9 @@ impl fmt::Display for IpsecPolicy {
 /// `ipvs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
-    /// `--ipvs`: IPVS has handled the packet.
+    /// `--ipvs`: handled by IPVS.
     pub handled: Option<Test<()>>,
-    /// Other packets never match.
+    /// For IPVS packets only.
     pub options: Vec<TextOption>,
 }
 

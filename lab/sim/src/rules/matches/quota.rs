@@ -7,7 +7,7 @@ use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// The result for the first packet.
+/// Decides for the first packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Hashlimit {
@@ -62,7 +62,7 @@ impl fmt::Display for Hashlimit {
     }
 }
 
-/// The result for the only connection.
+/// Decides for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Connlimit {

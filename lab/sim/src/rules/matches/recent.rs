@@ -7,16 +7,16 @@ use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// What `-m recent` does with its list.
+/// Action on the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecentAction {
     /// Always matches.
     Set,
     /// Matches listed addresses.
     Check,
-    /// As `Check`, then renews the address.
+    /// `Check` that renews the address.
     Update,
-    /// Matches listed addresses and removes the address.
+    /// `Check` that removes the address.
     Remove,
 }
 
@@ -27,11 +27,11 @@ pub struct Recent {
     pub action: RecentAction,
     /// Inverted by `!`.
     pub not: bool,
-    /// `--seconds`: maximum age.
+    /// Maximum age (`--seconds`).
     pub seconds: Option<u32>,
     /// Removes older entries.
     pub reap: bool,
-    /// `--hitcount`: minimum number of packets.
+    /// Packets at least (`--hitcount`).
     pub hitcount: Option<u32>,
     /// Both families share lists.
     pub list: String,
@@ -94,7 +94,7 @@ impl Recent {
         }
         let of = || "match recent".to_owned();
         this.action = action.ok_or(Problem::Missing { of: of(), what: "--set, --rcheck, --update or --remove" })?;
-        // recent_mt_check refuses these combinations.
+        // recent_mt_check refuses.
         if this.reap && this.seconds.is_none() {
             return Err(Problem::Missing { of: of(), what: "--seconds with --reap" });
         }

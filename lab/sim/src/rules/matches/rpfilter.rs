@@ -11,11 +11,11 @@ use super::super::tokens::OptionReader;
 pub struct Rpfilter {
     /// Accepts any interface.
     pub loose: bool,
-    /// Routes by the packet's mark.
+    /// Routes by mark.
     pub valid_mark: bool,
     /// Accepts own addresses as source.
     pub accept_local: bool,
-    /// Matches packets that fail the test.
+    /// Failing packets match.
     pub invert: bool,
 }
 

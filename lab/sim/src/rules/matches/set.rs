@@ -22,7 +22,7 @@ pub struct SetMatch {
     pub set: String,
     /// One per part of an element.
     pub sides: Vec<Side>,
-    /// `--return-nomatch`: matches elements with `nomatch` only.
+    /// `--return-nomatch`: only elements with `nomatch`.
     pub return_nomatch: bool,
     /// `! --update-counters`; without effect on verdicts.
     pub no_update_counters: bool,

@@ -11,9 +11,9 @@ use super::super::tokens::OptionReader;
 pub struct SocketMatch {
     /// Only transparent sockets.
     pub transparent: bool,
-    /// Sockets on wildcard addresses match, too.
+    /// Wildcard sockets match, too.
     pub no_wildcard: bool,
-    /// Copies the socket's mark to the packet.
+    /// Copies the mark to the packet.
     pub restore_mark: bool,
 }
 

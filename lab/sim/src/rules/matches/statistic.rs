@@ -5,21 +5,21 @@ use std::fmt;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// Probability 1 as a threshold.
+/// Probability 1.
 pub const THRESHOLD_ONE: u32 = 0x8000_0000;
 
 /// `-m statistic`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Statistic {
-    /// 31 random bits below the threshold.
+    /// 31 random bits below `threshold`.
     Random {
         /// Inverted by `!`.
         not: bool,
-        /// Out of 2³¹ ("lround(0x80000000 * p)"); the 11 digits of `iptables-save` identify it.
+        /// Out of 2³¹ ("lround(0x80000000 * p)"); `iptables-save`'s 11 digits identify it.
         threshold: u32,
     },
-    /// Matches one packet out of `every`.
+    /// One of `every` packets.
     Nth {
         /// Inverted by `!`.
         not: bool,
@@ -41,7 +41,7 @@ fn threshold(text: &str) -> Option<u32> {
     u32::try_from(rounded).ok().filter(|threshold| *threshold <= THRESHOLD_ONE)
 }
 
-/// As `iptables-save`, with 11 digits.
+/// 11 digits, as `iptables-save`.
 fn decimal(threshold: u32) -> String {
     let scale = 100_000_000_000_u128;
     let rounded = (u128::from(threshold) * scale * 2 + u128::from(THRESHOLD_ONE)) / (2 * u128::from(THRESHOLD_ONE));

@@ -1,5 +1,3 @@
-//! Effects of statements.
-
 use super::{RuleAbort, RuleContext, RuleResult};
 use crate::conntrack::nat::Manip;
 use crate::masked::from_bits;
@@ -11,7 +9,7 @@ use crate::walk::act::TargetResult;
 use crate::walk::{Skb, Walker};
 
 impl<'a> Walker<'a> {
-    /// `None`: continues with the next statement.
+    /// `None`: the next statement follows.
     pub(super) fn nft_step(
         &mut self,
         step: &CompiledStatement,
@@ -112,9 +110,9 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// `nft_limit_eval`: credit grows with time up to the burst.
+    /// `nft_limit_eval`: credit grows up to the burst.
     fn nft_limit(&mut self, rate: u64, per: u64, burst: u64, counter: usize) -> bool {
-        // Thousandths of packets: `rate` packets per `per` milliseconds.
+        // Thousandths of packets.
         let full = burst.saturating_mul(1000).max(1000);
         let (credit, since) = self.state.nft.limits.entry(counter).or_insert((full, self.now));
         let grown = (self.now - *since).saturating_mul(rate).saturating_mul(1000) / per;

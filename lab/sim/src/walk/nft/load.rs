@@ -1,5 +1,3 @@
-//! Values of packets and connections.
-
 use std::net::IpAddr;
 
 use super::{RuleAbort, RuleContext};
@@ -48,7 +46,7 @@ impl<'a> Walker<'a> {
             CompiledExpr::Random { modulus, offset } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Rotation { modulus, offset, counter } => {
                 let number = if self.chance.is_exact() {
-                    // Exact walks draw the position.
+                    // Exact walks draw it.
                     self.nft_draw(*modulus, at)
                 } else {
                     let next = self.state.nft.rotations.entry(*counter).or_insert(0);
@@ -65,7 +63,7 @@ impl<'a> Walker<'a> {
                 }
                 one(u128::from(hash::below(&bytes, *seed, *modulus) + offset))
             }
-            // Each number is equally likely.
+            // Equally likely.
             CompiledExpr::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
@@ -91,8 +89,7 @@ impl<'a> Walker<'a> {
         number
     }
 
-    /// Exact walks draw once whether a number is in the range: N rules with `mod N`, `mod N-1`, … make N paths; a draw
-    /// per number would make N!.
+    /// Exact walks draw only whether a number is in the range: N rules with `mod N`, `mod N-1`, … make N paths, not N!.
     pub(super) fn nft_compare_drawn(
         &mut self,
         left: &[CompiledExpr],
@@ -118,7 +115,7 @@ impl<'a> Walker<'a> {
         let inside = u64::try_from(end_inside.saturating_sub(begin)).unwrap_or(0);
         let is_inside = self.chance.choose(&[inside, u64::from(modulus) - inside]) == 0;
         if modulus > 1 {
-            // Represents all numbers with this result.
+            // One for all with this result.
             let number = match (is_inside, begin > lowest) {
                 (true, _) => begin,
                 (false, true) => lowest,
@@ -234,7 +231,7 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Indexes from 1; 0 is no interface.
+/// From 1; 0: none.
 fn number_of(interface: Option<usize>) -> u128 {
     interface.and_then(|at| u128::try_from(at + 1).ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Walking base chains of nftables (net/netfilter/nf_tables_core.c, `nft_do_chain`).
+//! Base chains of nftables (net/netfilter/nf_tables_core.c, `nft_do_chain`).
 
 mod act;
 mod invented;
@@ -22,10 +22,10 @@ const LONGEST: usize = 1_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NftState {
-    /// Elements that rules added.
+    /// Added by rules.
     elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
-    /// Credit in thousandths of packets, and its time.
+    /// Credit in thousandths of packets, time.
     limits: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -52,7 +52,7 @@ pub(super) enum RuleAbort {
 enum RuleResult {
     Next,
     Goes(CompiledVerdict),
-    /// The base chain ends with a translation.
+    /// A translation ends the chain.
     Done,
     Ends(PacketExit),
 }
@@ -208,7 +208,7 @@ impl<'a> Walker<'a> {
         RuleResult::Next
     }
 
-    /// Once, before the first effect.
+    /// Once, before effects.
     fn nft_matched(&mut self, at: &RuleContext<'_>, matched: &mut bool) {
         if !*matched {
             self.note(Event::NftMatched(at.rule()));

@@ -1,11 +1,11 @@
-//! Lookups and changes of sets (net/netfilter/nft_lookup.c, nft_dynset.c).
+//! Sets' lookups and changes (net/netfilter/nft_lookup.c, nft_dynset.c).
 
 use super::{RuleAbort, RuleContext};
 use crate::nft::SetOperation;
 use crate::program::nft::{EntryContent, SetEntry};
 use crate::walk::Walker;
 
-/// Default size of a set that rules change (`nft_dynset_init`).
+/// Default size (`nft_dynset_init`).
 const ROOM: usize = 0xffff;
 
 impl<'a> Walker<'a> {
@@ -32,14 +32,14 @@ impl<'a> Walker<'a> {
             return Ok(Some(entry.content.clone()));
         }
         match (&set.any, &set.not_modelled) {
-            // The unmodelled element may match.
+            // Unmodelled elements may match.
             (_, Some(what)) => Err(RuleAbort::NotModelled(what.clone())),
             (Some(content), None) => Ok(Some(content.clone())),
             (None, None) => Ok(None),
         }
     }
 
-    /// `add`, `update` and `delete`. A full set ends the rule.
+    /// A full set ends the rule.
     pub(super) fn nft_element(
         &mut self,
         at: &RuleContext<'a>,

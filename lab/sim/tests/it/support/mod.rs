@@ -1,4 +1,4 @@
-//! A cluster: node-a (172.18.0.2, pods a and b), node-b (172.18.0.3, pod c), a client (172.18.0.100) on one switch.
+//! node-a (172.18.0.2, pods a and b), node-b (172.18.0.3, pod c), a client (172.18.0.100) on one switch.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -129,7 +129,7 @@ pub fn tcp(network: &Network, from: &str, to: &str) -> Flow {
     Flow::tcp(id(network, from), at(to))
 }
 
-/// With names instead of indexes.
+/// With machine names.
 pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
     match verdict {
@@ -147,7 +147,7 @@ pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     }
 }
 
-/// One outcome per line.
+/// One per line.
 pub fn outcomes(network: &Network, flow: &Flow) -> String {
     let all = network.outcomes(flow).unwrap();
     let lines = all.outcomes.iter().map(|one| format!("{} {}\n", one.probability, say(network, &one.verdict)));

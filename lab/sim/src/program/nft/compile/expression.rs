@@ -1,5 +1,3 @@
-//! Compiling expressions.
-
 use super::{Compiler, MissingReference};
 use crate::nft::selector::selector;
 use crate::nft::{DataType, Expr};
@@ -13,7 +11,7 @@ impl Compiler<'_> {
         Ok((loads?, parts.iter().map(Expr::kind).collect()))
     }
 
-    /// A value; `wanted` is the type of literals.
+    /// `wanted`: literals' type.
     pub(super) fn load(&mut self, expr: &Expr, wanted: Option<DataType>) -> Result<CompiledExpr, MissingReference> {
         let unknown = || CompiledExpr::NotModelled(expr.to_string().into());
         Ok(match expr {

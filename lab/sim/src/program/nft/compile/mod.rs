@@ -1,4 +1,4 @@
-//! Compiling a ruleset for one machine.
+//! Compiles a ruleset for one machine.
 
 mod expression;
 mod set;
@@ -14,11 +14,11 @@ use crate::program::nft::{
 };
 use crate::protocol::Family;
 
-/// A missing chain or set; only in rules that were changed after reading.
+/// Only in rules changed after reading.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("nftables, table {family} {table}: unknown {what} {name:?}")]
 pub struct MissingReference {
-    /// The table's family.
+    /// Of the table.
     pub family: TableFamily,
     /// The table.
     pub table: String,
@@ -33,13 +33,13 @@ struct Compiler<'a> {
     interfaces: &'a [Arc<str>],
     chains: HashMap<&'a str, usize>,
     named: HashMap<&'a str, usize>,
-    /// Named sets, then anonymous sets.
+    /// Named, then anonymous.
     sets: Vec<CompiledSet>,
     /// Rotations and limits of all tables.
     counters: usize,
 }
 
-/// Skips tables of iptables-nft in families with `beside_iptables`.
+/// `beside_iptables`: skips tables of iptables-nft.
 pub(crate) fn compile(
     ruleset: &Arc<Ruleset>,
     interfaces: &[Arc<str>],
@@ -77,7 +77,7 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// The latest of equal priorities runs first (`nf_hook_entries_grow`); a listing has the order of creation.
+/// Latest first among equal priorities (`nf_hook_entries_grow`); listings are by creation.
 fn sort(at: &mut AtHook) {
     for chains in [&mut at.filters, &mut at.nats] {
         chains.reverse();
@@ -139,7 +139,7 @@ impl Compiler<'_> {
         MissingReference { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
     }
 
-    /// From 1, as in the kernel.
+    /// From 1, as the kernel.
     fn interface(&self, name: &str) -> Option<u128> {
         let at = self.interfaces.iter().position(|known| **known == *name)?;
         u128::try_from(at + 1).ok()

@@ -1,5 +1,3 @@
-//! Compiling sets and maps.
-
 use std::sync::Arc;
 
 use super::{Compiler, MissingReference};
@@ -23,7 +21,7 @@ impl Compiler<'_> {
         let has = |flag: &str| set.flags.iter().any(|one| one == flag);
         let name = (self.table.family, self.table.name.clone(), set.name.clone());
         let mut compiled = CompiledSet {
-            // Older kernels do not print `dynamic`.
+            // Old kernels print no `dynamic`.
             dynamic: (has("dynamic") || has("timeout")).then_some(name),
             timeout: set.timeout,
             size: set.size.and_then(|size| usize::try_from(size).ok()),
@@ -42,7 +40,7 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    /// `data`: types of a map's data, if known.
+    /// `data`: a map's types.
     pub(super) fn anonymous(
         &mut self,
         elements: &[Element],

@@ -1,5 +1,3 @@
-//! Compiling statements.
-
 use super::{Compiler, MissingReference};
 use crate::nft::{DataType, Expr, NatKind, Relation, Rule, Statement};
 use crate::program::nft::{CompiledComparison, CompiledExpr, CompiledStatement, Nat, NatOperand};
@@ -107,7 +105,7 @@ impl Compiler<'_> {
             }
             Relation::Without if single => Some(CompiledComparison::Any { not: true, bits: first }),
             Relation::Implicit | Relation::Equal | Relation::NotEqual => within(ranges),
-            // Values are from 0 to the largest.
+            // From 0 to the largest.
             Relation::Less if single => {
                 below(first).map_or_else(|| within(vec![(1, 0)]), |last| within(vec![(0, last)]))
             }
@@ -143,7 +141,7 @@ impl Compiler<'_> {
         Ok(Some(Nat { kind, family, address, port, range }))
     }
 
-    /// Without `kind` the operand is an address.
+    /// `kind: None`: an address.
     fn to(&mut self, expr: Option<&Expr>, kind: Option<DataType>) -> Result<Option<NatOperand>, MissingReference> {
         let Some(expr) = expr else { return Ok(Some(NatOperand::Nothing)) };
         let interface = |name: &str| self.interface(name);
@@ -156,7 +154,7 @@ impl Compiler<'_> {
     }
 }
 
-/// For IPv4 and IPv6; `None`: not modelled.
+/// IPv4, IPv6; `None`: not modelled.
 fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let Some((protocol, name)) = with else {
         return Some((RejectWith::port_unreachable(Family::V4), RejectWith::port_unreachable(Family::V6)));
@@ -165,7 +163,7 @@ fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let v6 = |name: &str| RejectWith::of_nft(Family::V6, name);
     match protocol.as_str() {
         "tcp" if name == "reset" => Some((RejectWith::TcpReset, RejectWith::TcpReset)),
-        // The other family's packets never match.
+        // Other families never match.
         "icmp" => v4(name).map(|with| (with, with)),
         "icmpv6" => v6(name).map(|with| (with, with)),
         // net/netfilter/nft_reject.c, icmp_code_v4 and icmp_code_v6.
