@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x88, 0x88, 0x88),
 ];
 
-/// Time against Services; empty unless two clusters have equal endpoints per Service.
+/// Plots time against the number of Services. Empty unless two clusters have the same number of endpoints per Service.
 pub fn svg(title: &str, table: &Table) -> Result<String> {
     let series = lines(table);
     let all = || series.iter().flat_map(|(_, line)| line.iter());
@@ -35,7 +35,8 @@ pub fn svg(title: &str, table: &Table) -> Result<String> {
 
 type PlotLine = (String, Vec<(f64, f64)>);
 
-/// With ten endpoints per Service, else with the first column's number.
+/// A line per row of the table. Its points are the clusters with ten endpoints per Service, or, if there are none, with
+/// as many as the first column's.
 fn lines(table: &Table) -> Vec<PlotLine> {
     let parts: Vec<Vec<u64>> = table.columns.iter().map(|column| numbers(column)).collect();
     let endpoints = |parts: &[u64]| if parts.len() > 1 { parts.first().copied() } else { None };

@@ -37,7 +37,7 @@ impl Wires {
         Ok(self.cluster.run(&ClusterHost::Node(NODE.to_owned()), work).await?)
     }
 
-    /// Its threads stay in the pod.
+    /// Runs `work` in the client pod's network namespace; threads that it starts stay there.
     pub async fn on_client<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         Ok(self.cluster.run(&pod("client"), work).await?)
     }
@@ -98,7 +98,7 @@ fn serve(tcp: TcpListener, udp: UdpSocket) -> Result<()> {
     Ok(())
 }
 
-/// Serves chunks, each acknowledged with a byte, if the first byte is `s`; else requests, each with an answer.
+/// If the first byte is `s`, acknowledges each received chunk with a byte; otherwise answers each request.
 fn converse(mut stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let mut kind = [0];

@@ -9,7 +9,7 @@ pub fn no_count_has_grown() {
     assert!(worse.is_empty(), "{}\nif it must be: ./just bench --quick --update", worse.join("\n"));
 }
 
-/// Neither messages nor allocations of a change depend on the size of the cluster.
+/// The messages and allocations of a change do not depend on the size of the cluster.
 pub fn a_change_costs_the_same_in_a_larger_cluster() {
     let counts = count().unwrap();
     for (mode, sizes) in &counts {

@@ -29,11 +29,11 @@ pub struct HostileAnswer {
 /// The server answers all other requests correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostileTarget {
-    /// Lists. Watches get 410 Gone, so that clients list.
+    /// Lists get it. Watches get 410 Gone, so that clients list again.
     Lists,
-    /// Watches: the whole answer.
+    /// Watches get it as their whole response.
     Watches,
-    /// Watches: one line, after which the watch stays open.
+    /// Watches get it as one line of their response, and then stay open.
     Events,
 }
 

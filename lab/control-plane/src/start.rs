@@ -101,7 +101,7 @@ impl ControlPlane {
     pub async fn follow(&self, store: &Store) -> Result<(), ControlPlaneError> {
         let mut mirror = self.mirror.lock().await;
         let written = mirror.write(&self.api, store, self.controllers).await;
-        // An ended program explains a failed write.
+        // If a program has ended, this is why the write failed.
         self.alive()?;
         written?;
         let (mut ticks, deadline) = (self.observer.ticks(), Instant::now() + SETTLE);
@@ -155,7 +155,7 @@ async fn ready(api: &ApiClient, daemons: &mut [ChildProgram]) -> Result<(), Cont
     loop {
         daemons.iter_mut().try_for_each(ChildProgram::alive)?;
         let is_ready = api.text("/readyz").await.is_ok_and(|text| text == "ok");
-        // The API server creates it when ready, and rejects pods before.
+        // The API server creates this namespace once it is ready, and rejects pods until then.
         let namespace = wire::path(ObjectKind::Namespace, &ObjectKey::unscoped("default"));
         if is_ready && api.get(&namespace).await.is_ok_and(|answer| answer.is_success()) {
             return Ok(());

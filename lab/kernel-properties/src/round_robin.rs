@@ -1,5 +1,5 @@
-//! In round robin every endpoint gets as many packets as the others, except in an unfinished round. The upper tail of
-//! χ² cannot check this.
+//! In round robin every endpoint gets as many packets as the others, except in an unfinished round. A χ² test for equal
+//! shares does not suffice: it also accepts random choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::observation::Observation;
 
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
-/// At the first question of each rotation.
+/// Rotations in which some endpoint got too many or too few packets; each is reported at its first question.
 pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
     let mut rounds: BTreeMap<Round<'_>, Vec<usize>> = BTreeMap::new();
     for (question, asked) in case.asked.iter().enumerate() {
@@ -30,7 +30,7 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
             });
             let counts: Vec<usize> = counts.collect();
             let (fewest, most) = (counts.iter().min()?, counts.iter().max()?);
-            // Each called address may have an unfinished round.
+            // Each called address may add an unfinished round.
             let others = others(case, node, service, &questions);
             let says = || format!("endpoints of {service} on {node} take turns, and were met {counts:?} times");
             (most - fewest > addresses.len() + others).then(|| KernelFault { question: questions[0], says: says() })
@@ -43,7 +43,7 @@ pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))
 }
 
-/// `None`: no rotation, or not all endpoints are visible.
+/// `None`: the endpoints do not take turns, or the caller cannot distinguish all of them.
 fn round(asked: &JudgedQuestion) -> Option<Round<'_>> {
     let PromisedVerdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
     if !asked.takes_turns() || !asked.is_drawn() {

@@ -66,13 +66,13 @@ impl Console {
             return Some(text.to_owned());
         }
         if let Some((name, piece)) = line.split_once(PIECE).and_then(|(_, rest)| rest.split_once(' ')) {
-            // A damaged piece changes the number of bytes.
+            // A damaged piece is noticed at the end, because bytes are missing.
             let bytes = BASE64.decode(piece.as_bytes()).unwrap_or_default();
             self.results.entry(name.to_owned()).or_default().extend(bytes);
         } else if let Some((status, length)) = line.split_once(END).and_then(|(_, rest)| rest.split_once(' ')) {
             self.ended = status.parse().ok().zip(length.parse().ok());
         } else {
-            // Pages of registers follow.
+            // Kept apart from the last lines, which pages of registers will fill.
             let panic = line.split_once("Kernel panic - not syncing: ").map(|(_, why)| why.to_owned());
             self.panic = self.panic.take().or(panic);
             self.keep(line);

@@ -12,7 +12,7 @@ use crate::world::{Objects, World};
 pub(crate) enum NodePortAcceptance {
     Yes,
     No,
-    /// Only ranges of the other family: the page and kube-proxy contradict each other.
+    /// All ranges are of the other family: the reference page closes this family's addresses, kube-proxy opens them.
     Unclear,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn accepts(
     if named { NodePortAcceptance::Yes } else { NodePortAcceptance::No }
 }
 
-/// On 127.0.0.1 and ::1 (KEP-6032), if an entry contains loopback addresses only.
+/// Relays listen on 127.0.0.1 and ::1 (KEP-6032), if an entry contains this address and only loopback addresses.
 fn relay_listens(settings: &ProxySettings, address: IpAddr) -> bool {
     let family = Family::of(address);
     let of_loopback = |range: IpNet| range.network().is_loopback() && range.broadcast().is_loopback();

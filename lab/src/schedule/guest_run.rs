@@ -134,14 +134,15 @@ impl GuestRun {
         }
     }
 
-    /// For a job that began in the guest. Only the guest knows its kernel's release and clock.
+    /// The report, still without steps, of a job that began in the guest. Only the guest knows its kernel's release and
+    /// clock.
     pub(super) fn begun(&self, job: &Job<'_>, args: &RunArgs, seed: u64) -> ScenarioReport {
         let variant = job.scenario.variant.unwrap_or(args.lab.iptables_variant);
         let report = begun(job.scenario, job.mode, variant);
         ScenarioReport { machine: Some(self.machine.clone()), seed, kernel: None, started: None, ..report }
     }
 
-    /// For svclab in the guest, which hands out the report only.
+    /// The arguments of svclab in the guest, which writes nothing but a report.
     fn order(&self, args: &RunArgs, seed: u64) -> RunArgs {
         let mut order = args.clone();
         order.files = self.scenarios.iter().map(PathBuf::from).collect();

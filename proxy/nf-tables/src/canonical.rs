@@ -18,14 +18,14 @@ const DEFAULTS: &[(&str, u16, &[u8])] = &[
     ("lookup", 5, &[0; 4]),
     // `NFTA_NG_OFFSET`.
     ("numgen", 4, &[0; 4]),
-    // `NFTA_DYNSET_TIMEOUT` (the set's own), `NFTA_DYNSET_FLAGS`.
+    // `NFTA_DYNSET_TIMEOUT` (0: the timeout of the set), `NFTA_DYNSET_FLAGS`.
     ("dynset", 6, &[0; 8]),
     ("dynset", 9, &[0; 4]),
     // `NFTA_REJECT_ICMP_CODE` of a TCP reset.
     ("reject", 2, &[0]),
 ];
 
-/// Expression, type.
+/// Attributes to omit: expression, type.
 const IGNORED: &[(&str, u16)] = &[
     // `NFTA_COUNTER_BYTES`, `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_PAD`.
     ("counter", 1),
@@ -51,11 +51,11 @@ const RANGE_FLAGS: &[(&str, u16)] = &[("nat", 7), ("masq", 1), ("redir", 3)];
 /// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
 const IMPLIED: u32 = 0b11;
 
-/// They nest `enum nft_data_attributes`: expression, type.
+/// Attributes that contain `enum nft_data_attributes`: expression, type.
 const DATA: &[(&str, u16)] =
     &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
 
-/// Appends the form of `NFTA_RULE_EXPRESSIONS` to `out`.
+/// Appends the canonical form of `NFTA_RULE_EXPRESSIONS` to `out`.
 pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
     let mut comparisons = LeadingComparisons::from(out.len());
     for expression in expressions(rule) {
@@ -150,7 +150,7 @@ fn write(kind: u16, value: &[u8], shape: ValueShape, out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// By type. The kernel uses the last of equal types.
+/// Calls `each` in the order of types. Of attributes with one type the kernel uses the last.
 fn sorted<'a>(attributes: Attributes<'a>, mut each: impl FnMut(&[Option<&'a [u8]>; TYPES], Attribute<'a>)) {
     let mut all = [None; TYPES];
     for attribute in attributes {

@@ -72,7 +72,7 @@ pub async fn serve(listener: Arc<TcpListener>, context: ListenerContext) {
     }
 }
 
-/// Not a client that gave up before it was accepted.
+/// Whether a resource is short. Otherwise the client gave up before its connection was accepted.
 fn is_shortage(error: &io::Error) -> bool {
     let shortage = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     error.raw_os_error().is_some_and(|number| shortage.contains(&Errno::from_raw(number)))

@@ -110,7 +110,7 @@ fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
         |of: &str| shell(&format!("ip -6 route get {of} | sed -n 's/.* src \\([^ ]*\\) .*/\\1/p'")).trim().to_owned();
     let mut device = dummy::Rtnetlink::open().unwrap();
     let found = |state| std::collections::BTreeMap::from([(address, state)]);
-    // As kube-proxy binds it: packets to the pod use it as the source.
+    // The address is bound as kube-proxy binds it, so the kernel uses it as the source of packets to the pod.
     wait_for("the node's own address", || shell("ip -6 route show table local").contains(own).then_some(()));
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Preferred));
     assert_eq!(source(pod), service);

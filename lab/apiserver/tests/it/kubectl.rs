@@ -1,6 +1,7 @@
 //! Requires `kubectl` 1.20 or newer; skipped without it, except in CI.
 //!
-//! Before 1.25 `kubectl` validates with schemas (`/openapi/v2`), which this API lacks: `--validate=false`.
+//! The tests pass `--validate=false`: before 1.25 `kubectl` validates with the schemas of `/openapi/v2`, which this API
+//! does not serve.
 
 use std::path::Path;
 use std::process::Stdio;

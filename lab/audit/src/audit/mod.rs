@@ -57,7 +57,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // Callers depend on frontends.
+    // The frontends determine which callers exist.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
     let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };
@@ -99,7 +99,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     Ok(gathered.report(&audit, &frontends))
 }
 
-/// A part that the mode writes and that was not read. nftables' listing contains iptables-nft's rules.
+/// A part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.
 fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     snapshot.unread.iter().find(|unread| match unread.what.as_str() {
         "rules/nft.json" => mode == Mode::Nftables,
@@ -109,7 +109,7 @@ fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     })
 }
 
-/// Clears session affinity: new clients are judged.
+/// Clears session affinity, so that the audit judges new clients.
 fn forget_clients(state: &mut NodeState) {
     let ruleset = Arc::make_mut(&mut state.nft);
     for set in ruleset.tables.iter_mut().flat_map(|table| &mut table.sets) {
@@ -117,7 +117,7 @@ fn forget_clients(state: &mut NodeState) {
     }
 }
 
-/// The context of all calls.
+/// What the judgements of all calls share.
 struct Audit<'a> {
     snapshot: &'a Snapshot,
     known: &'a KnownAddresses,

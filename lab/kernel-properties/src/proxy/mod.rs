@@ -51,8 +51,8 @@ async fn everywhere<T: Send + 'static>(
     Ok(done.await?.into_iter().collect())
 }
 
-/// Like a restart with new settings over the previous cluster's rules: a full sync of some objects, by `salt`, then a
-/// partial sync. The result must equal a clean start's.
+/// Like a restart with new settings over the previous cluster's rules: a full sync of the first objects (`salt` decides
+/// how many), then a partial sync of the rest. The result must equal a clean start's.
 pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u64) -> Result<AppliedRules, String> {
     let changes: Arc<[Change]> = accepted(&cluster.objects)?.into();
     let nodes = cluster.objects.nodes.len();
@@ -81,7 +81,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u6
     Ok(applied)
 }
 
-/// `before` has the listings of other families.
+/// Replaces the rules of the families in `texts`. `before` has the listings of the other families.
 pub async fn replace(
     lab: &Lab,
     variant: Variant,
@@ -122,8 +122,8 @@ pub async fn replace_tables(
     Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 
-/// Deletes conntrack entries. In IPVS mode recreates the virtual servers in listed order: `ipvsadm` does not print the
-/// kernel's order, on which hashes depend. Draining servers end.
+/// Deletes all conntrack entries. In IPVS mode also recreates the virtual servers in the listed order: hashes depend on
+/// the kernel's order, which `ipvsadm` does not print. Draining destinations (weight 0) are not recreated.
 pub async fn forget(
     lab: &Lab,
     variant: Variant,

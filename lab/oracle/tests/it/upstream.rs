@@ -179,7 +179,7 @@ fn node_ports() {
             })
     };
     let both = |seen: &str| format!("here*1/2>{seen}, there*1/2>{seen}");
-    // ranges, localhostNodePorts | second IPv4 address | 127.0.0.1 | second IPv6 address
+    // nodePortAddresses, localhostNodePorts | second IPv4 address | 127.0.0.1 | second IPv6 address
     let rows: [(&[&str], bool, bool, bool, bool); 6] = [
         (&[], true, true, true, true),
         (&[], false, true, false, true),
@@ -248,8 +248,8 @@ fn external_traffic_policy() {
     );
 }
 
-/// Endpoints, then the answers to a pod at the cluster IP and to a host outside at the load-balancer address under
-/// Local.
+/// Each row has the endpoints, then the ones that answer a pod at the cluster IP, then the ones that answer a host
+/// outside at the load-balancer address under policy Local.
 #[test]
 fn terminating_endpoints() {
     let rows: [(&[&str], &str, &str); 6] = [

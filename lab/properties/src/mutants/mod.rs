@@ -77,7 +77,7 @@ pub struct MutationFixture {
     states: BTreeMap<String, NodeState>,
     networks: Networks,
     asked: Vec<(Question, Promise)>,
-    /// A pod on the host network would answer in place of a service.
+    /// All called ports. Pods listen there, so one on the host network would answer in place of a service.
     waiting: Vec<(Protocol, u16)>,
 }
 
@@ -86,7 +86,7 @@ pub struct MutantScore {
     pub mutant: Mutant,
     /// Clusters that the mutant changes.
     pub clusters: usize,
-    /// The simulator cannot load the rules.
+    /// Clusters whose rules the simulator cannot load.
     pub unloadable: usize,
     pub noticed: BTreeSet<Property>,
 }
@@ -101,10 +101,10 @@ impl MutantScore {
     }
 }
 
-/// To notice a mutant, and to call it equivalent.
+/// As many clusters suffice to notice a mutant, or to call it equivalent.
 const ENOUGH: usize = 3;
 
-/// The error is a disagreement without a mutant.
+/// The error describes a disagreement that exists without any mutant.
 pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<MutationFixture>, String> {
     (0..count).map(|number| MutationFixture::new(mode, number, questions)).collect()
 }
@@ -136,12 +136,12 @@ impl MutationFixture {
             recipe.services.iter_mut().for_each(|service| service.affinity = service.affinity.or(Some(600)));
         }
         if number % 4 == 1 {
-            // For an IPVS scheduler that moves a client after the timeout.
+            // With three pods IPVS uses weighted round robin, which moves a client after the affinity timeout.
             recipe.pods.truncate(3);
         }
         let mut cluster = in_mode(&recipe, mode);
         if number.is_multiple_of(4) && cluster.world.proxy.scheduler != Scheduler::WeightedRoundRobin {
-            // Few of these clusters have services with several endpoints.
+            // By itself, round robin is for clusters of few pods, whose services rarely have several endpoints.
             cluster.world.proxy.scheduler = Scheduler::RoundRobin;
         }
         let all = cluster.questions();
@@ -159,7 +159,7 @@ impl MutationFixture {
         let has_ranges = recipe.services.iter().any(|service| !service.source_ranges.is_empty());
         for (number, question) in all.into_iter().enumerate() {
             let promise = oracle.ask(&question);
-            // Few callers are in only one source range.
+            // With source ranges, all calls of load balancers are asked: few callers are in only one range.
             if number % step != 0 && !(has_ranges && is_balanced(&promise)) {
                 continue;
             }
@@ -172,7 +172,7 @@ impl MutationFixture {
         Ok(MutationFixture { states, cluster, networks, asked, waiting })
     }
 
-    /// `None`: no change. The error: the rules do not load.
+    /// `None`: the mutant changes nothing. The error: the rules do not load.
     fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, BuildError>> {
         let mut states = self.states.clone();
         let mut changed = false;

@@ -46,7 +46,7 @@ fn a_seed_is_a_sweep() {
     }
 }
 
-/// A node without a listening socket rejects anyway.
+/// Refused calls of a node's address are left out: without a listening socket the node rejects them anyway.
 #[test]
 fn without_rules_every_service_fails() {
     let mut tried = 0;

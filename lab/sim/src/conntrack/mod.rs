@@ -34,13 +34,13 @@ impl FlowDirection {
 /// A packet's conntrack state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrackingState {
-    /// No reply so far.
+    /// The connection has had no reply so far.
     New,
-    /// A reply, or after one.
+    /// The packet is a reply, or the connection has had one.
     Established,
     /// ICMP error about a connection.
     Related,
-    /// No connection.
+    /// The packet belongs to no connection.
     Invalid,
     /// Excluded by NOTRACK.
     Untracked,

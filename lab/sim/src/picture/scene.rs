@@ -9,6 +9,7 @@ use crate::packet::Packet;
 use crate::render::text::describe;
 use crate::trace::{Event, RuleRef};
 
+/// A packet's way through the drawing, or one of its branches.
 #[derive(Debug, Default)]
 pub(super) struct Strand {
     pub(super) heading: Option<String>,
@@ -18,7 +19,7 @@ pub(super) struct Strand {
     pub(super) verdict: VerdictBox,
 }
 
-/// Ends a strand.
+/// The last box of a [`Strand`]: what becomes of the packet.
 #[derive(Debug, Default)]
 pub(super) struct VerdictBox {
     pub(super) good: bool,
@@ -42,7 +43,7 @@ pub(super) struct HostVisit {
 pub(super) struct HookLane {
     pub(super) title: String,
     pub(super) note: String,
-    /// Hooks have a band, routes and sockets a line.
+    /// Hooks are drawn as a band, routes and sockets as a line.
     pub(super) hook: bool,
     pub(super) rows: Vec<TextRow>,
 }
@@ -97,7 +98,7 @@ impl StrandBuilder {
             }
             Event::Hook(hook) => self.open(hook.chain(), "", true),
             Event::Tracked(tracked) => labels::tracked(*tracked).clone_into(&mut self.lane().note),
-            // Lines name tables.
+            // Each line already names its table.
             Event::Table(_) => {}
             Event::Matched(rule) => self.rows(vec![labels::rule(rule)]),
             Event::Chance { rule, held, share } => self.chance(rule, *held, *share),
@@ -175,7 +176,7 @@ impl StrandBuilder {
         }
     }
 
-    /// Without machine before the first event.
+    /// The current lane; before the first event, one without a machine.
     fn lane(&mut self) -> &mut HookLane {
         if self.visits.is_empty() {
             let answer = self.answer;

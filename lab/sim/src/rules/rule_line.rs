@@ -6,7 +6,7 @@ use super::{Family, TableName};
 use super::{Rule, RuleHeader, Test};
 use crate::protocol::Protocol;
 
-/// For options without `-m`.
+/// The match to which options without `-m` belong.
 fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     let protocol = protocol.filter(|test| !test.not)?;
     Some(match protocol.is {
@@ -94,7 +94,7 @@ impl RuleReader<'_, '_> {
         Ok(true)
     }
 
-    /// Or of the preceding match.
+    /// Reads options of the implied match, or of the preceding one.
     fn implied_match(&mut self, name: &str, option: &str) -> ParseResult<()> {
         let place = self.words.place();
         let read = Match::read(name, self.words, self.family, &self.rule.header);

@@ -50,7 +50,7 @@ fn node_dumps_have_few_unknown_parts() {
             }
         }
         assert_eq!(found.join(" "), expected, "{name}");
-        // The strict reader refuses unmodelled parts and else reads equally.
+        // The strict reader refuses dumps with unmodelled parts; for all others it has the same result.
         match Rules::read(Family::V4, text) {
             Ok(strict) => assert_eq!(strict, read, "{name}"),
             Err(error) => assert!(!expected.is_empty(), "{name}: {error}"),

@@ -39,7 +39,7 @@ const PUBLIC: [&str; 13] = [
     "endpointslicemirroring-controller.k8s.io",
 ];
 
-/// The key of the replacements.
+/// The key of the hashes that replace names.
 #[derive(Clone)]
 pub struct RedactionKey([u8; 32]);
 

@@ -11,7 +11,7 @@ pub(super) fn ruleset(names: &KnownNames<'_>, text: &str) -> Option<String> {
     Some(format!("{value}\n"))
 }
 
-/// Comments and log prefixes are free text.
+/// Replaces names in all strings. In comments and log prefixes, which are free text, it replaces single words.
 fn walk(names: &KnownNames<'_>, value: &mut Value) {
     match value {
         Value::String(name) => {

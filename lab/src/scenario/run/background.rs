@@ -34,12 +34,12 @@ struct Epoch {
 pub(super) struct Epochs(Vec<Epoch>);
 
 impl Epochs {
-    /// The objects are about to change to `store`.
+    /// Begins an epoch. Called when the objects are about to change to `store`.
     pub(super) fn begin(&mut self, store: &Store) {
         self.0.push(Epoch { since: Instant::now(), until: None, serving: serving(store) });
     }
 
-    /// Every proxy has applied the newest state.
+    /// Ends all older epochs. Called when every proxy has applied the newest state.
     pub(super) fn settle(&mut self) {
         let now = Instant::now();
         let older = self.0.len().saturating_sub(1);

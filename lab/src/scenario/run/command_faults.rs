@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 use crate::scenario::fault::{CommandFaultKind, IptablesCommand};
 use crate::scenario::file::Action;
 
-/// By node, for nodes with a `commandFault`. `path` has the real commands.
+/// The proxy's `PATH` on each node with a `commandFault`. `path` has the real commands.
 pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, LabError> {
     let meeting = scenario.steps.iter().flat_map(|step| match &step.action {
         Action::CommandFault(_) => step.nodes.as_slice(),
@@ -33,7 +33,7 @@ pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, 
     Ok(paths)
 }
 
-/// `None`: normal work.
+/// `None` ends the fault.
 pub(super) fn set(node: &str, command: IptablesCommand, does: Option<CommandFaultKind>) -> Result<(), LabError> {
     let (directory, file) = (directory(node), switch(node, command));
     let done = match does {

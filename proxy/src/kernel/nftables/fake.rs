@@ -1,4 +1,4 @@
-//! In memory, with the kernel's checks of references.
+//! A table in memory, with the kernel's checks of references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct FakeNftTable {
     pub table: Option<FakeContent>,
     pub is_foreign: bool,
     pub changes: Vec<NftChange>,
-    /// Refused changes.
+    /// How many of the next changes fail.
     pub refuses: usize,
 }
 
@@ -193,7 +193,7 @@ impl NftTable for FakeNftTable {
         Ok(chains.iter().map(uses).collect())
     }
 
-    /// Tests may change the fields.
+    /// Always false, because tests may change the fields.
     fn is_untouched(&mut self) -> Result<bool, NftTableError> {
         Ok(false)
     }

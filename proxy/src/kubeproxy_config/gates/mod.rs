@@ -9,7 +9,7 @@ use super::fields::FieldSupport;
 use crate::config::{FeatureGates, Mode};
 use FieldSupport::{Honoured, NoEffect};
 
-/// In Kubernetes 1.37.
+/// The stage of a gate in Kubernetes 1.37.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateStage {
     Alpha,
@@ -44,7 +44,7 @@ const GO_LOGGING: FieldSupport = NoEffect("it guards options of Go's logging lib
 
 use GateStage::{Alpha, Beta, Deprecated, Locked, Stable};
 
-/// `utilfeature` in kube-proxy's cmd/kube-proxy, pkg/proxy and the packages that they call.
+/// The gates that cmd/kube-proxy, pkg/proxy and the packages that they call read with `utilfeature`.
 #[rustfmt::skip]
 pub const GATES: &[Gate] = &[
     gate("AllAlpha", Alpha, false, Honoured, "Value of the alpha gates of this table that are not set themselves"),
@@ -123,7 +123,7 @@ fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
     given_value(given, name).unwrap_or_else(default)
 }
 
-/// Of the gate or its stage.
+/// The value given for the gate, or else for all gates of its stage.
 fn given_value(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
     let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {

@@ -17,7 +17,7 @@ use crate::model::ObjectKey;
 const CONTROLLER: &str = "svcproxy";
 /// For cluster-scoped objects; the API server requires one.
 const NO_NAMESPACE: &str = "default";
-/// All nodes of a cluster may record the same Event.
+/// So few, because all nodes of a cluster may record the same Event.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -172,13 +172,13 @@ impl Reflector {
         match &outcome {
             // The connection works.
             Ok(()) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
-            // The next client reads corrected files.
+            // The next client reads the credential files again: they may have been corrected.
             Err(_) => self.connector.give_up(&connection),
         }
         outcome
     }
 
-    /// The watches before count, too.
+    /// Judges how a watch ended. Earlier watches count, too: only several short ones in a row are a failure.
     fn judge(&mut self, progress: &WatchProgress, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if progress.stood || progress.events {
             self.short = 0;

@@ -99,7 +99,7 @@ impl Proxy {
         Proxy(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As [`Proxy::start`], with a limit in `ulimit`'s words.
+    /// As [`Proxy::start`], with a limit: the arguments of `ulimit`.
     pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -144,7 +144,7 @@ pub fn http_get(address: &str, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// As a whole, so that a watching proxy reads no part.
+/// Replaces the file in one step, so that a watching proxy never reads an incomplete one.
 pub fn write_file(directory: &Path, name: &str, text: &str) {
     let partial = directory.join(".partial");
     std::fs::write(&partial, text).unwrap();

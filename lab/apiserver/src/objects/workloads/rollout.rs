@@ -69,7 +69,7 @@ pub(super) fn next(pace: RolloutPace, wanted: i32, new: ReplicaCounts, old: &[Re
 fn scale_down(mut asked: Vec<i32>, least: i32, new: ReplicaCounts, old: &[ReplicaCounts]) -> Vec<i32> {
     let total = new.wanted + asked.iter().sum::<i32>();
     let mut room = total - least - (new.wanted - new.ready).max(0);
-    // Pods that are not ready first.
+    // Pods that are not ready are removed first.
     for (asked, set) in asked.iter_mut().zip(old) {
         let idle = (set.wanted - set.ready).clamp(0, room.max(0));
         *asked -= idle;

@@ -30,7 +30,7 @@ impl ServiceRules {
     }
 }
 
-/// Exists whatever the services. Service ports' rules are between head and tail.
+/// A chain that exists even without services. The rules of service ports are between `head` and `tail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedChain {
     pub id: ChainId,
@@ -43,7 +43,7 @@ impl FixedChain {
         FixedChain { id: (table, name), head, tail: Vec::new() }
     }
 
-    /// With rules of service ports only.
+    /// A chain that contains only rules of service ports.
     pub fn shared(id: ChainId) -> FixedChain {
         FixedChain { id, head: Vec::new(), tail: Vec::new() }
     }
@@ -71,7 +71,7 @@ pub trait Renderer<K> {
     /// Only full syncs replace it.
     type Node;
 
-    /// A full sync passes their rules to [`Renderer::begin`].
+    /// The chains whose rules a full sync passes to [`Renderer::begin`].
     const READ: &'static [ChainId] = &[];
 
     fn node(&mut self, plan: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Self::Node;
@@ -116,7 +116,7 @@ pub trait Renderer<K> {
         Ok(FollowUp::default())
     }
 
-    /// UDP and SCTP frontends that existed besides the rules before the last full sync.
+    /// UDP and SCTP frontends of kernel objects other than rules, as found before the last full sync.
     fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         BTreeSet::new()
     }

@@ -1,4 +1,4 @@
-//! Upstream's chain names and hashes: operators and tools know them.
+//! Upstream's chain names and hashes, because operators and tools know them.
 
 use std::net::SocketAddr;
 
@@ -84,7 +84,7 @@ pub const PER_SERVICE: [&str; 5] = [SVC, SVL, EXT, FW, SEP];
 /// `include/uapi/linux/netfilter/x_tables.h`).
 const HASH_CHARACTERS: usize = 16;
 
-/// base32 of the SHA-256 of `key`, cut.
+/// The first 16 characters of the base32 of the SHA-256 of `key`.
 pub fn hash(key: &str) -> String {
     let mut text = BASE32.encode(&Sha256::digest(key.as_bytes()));
     text.truncate(HASH_CHARACTERS);

@@ -32,7 +32,7 @@ pub struct UserspaceRenderer<R> {
     relays: R,
     range: PortRange,
     ports: ListenerPorts,
-    /// To which rules redirect.
+    /// Backend sets to whose listeners rules redirect.
     wanted: BTreeMap<ServicePortName, BTreeSet<BackendSet>>,
     rendered: BTreeSet<ServicePortName>,
     active: BTreeSet<ServicePortName>,
@@ -143,7 +143,7 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
 
     const READ: &'static [ChainId] = &[LISTENERS];
 
-    /// Stays set once an interface has no address: the next pod brings another one.
+    /// `bare` stays set once an interface has had no address: the next pod brings another such interface.
     fn node(&mut self, node: NodePlan, addresses: &NodeAddresses, _: &dyn Plans) -> UserspaceContext {
         self.bare |= addresses.bare.contains(&node.family);
         let host = host(&node, addresses);
