@@ -38,7 +38,7 @@ pub enum TrackingState {
     New,
     /// The packet is a reply, or the connection has had one.
     Established,
-    /// ICMP error about a connection.
+    /// An ICMP error about a connection.
     Related,
     /// The packet belongs to no connection.
     Invalid,
@@ -54,7 +54,7 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// `nf_ct_zone_tmpl`.
+    /// Models `nf_ct_zone_tmpl`.
     pub(crate) fn of(zone: Zone, mark: u32) -> Zones {
         let id = match zone.id {
             ZoneId::Number(number) => number,
@@ -76,7 +76,7 @@ pub(crate) struct ConntrackEntry {
     pub(crate) reply: Tuple,
     pub(crate) source_nat: bool,
     pub(crate) destination_nat: bool,
-    /// NAT is decided, perhaps without translation.
+    /// Source NAT is decided, perhaps without translation.
     pub(crate) source_done: bool,
     pub(crate) destination_done: bool,
     pub(crate) confirmed: bool,
@@ -148,7 +148,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Like `conntrack -D`; returns the number.
+    /// Removes connections like `conntrack -D`; returns their number.
     pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&ConntrackEntry) -> bool) -> usize {
         let found: Vec<usize> =
             self.all.iter().filter(|(_, connection)| which(connection)).map(|(id, _)| *id).collect();
@@ -156,7 +156,7 @@ impl ConntrackTable {
         found.len()
     }
 
-    /// `nf_conntrack_tuple_taken`.
+    /// Models `nf_conntrack_tuple_taken`.
     pub(crate) fn taken(&self, tuple: &Tuple, except: usize) -> bool {
         let zones = self.get(except).map(|connection| connection.zones).unwrap_or_default();
         self.by_tuple.get(&(zones.reply, *tuple)).is_some_and(|(owner, _)| *owner != except)
@@ -245,7 +245,7 @@ impl ConntrackTable {
         Some(AttachedConnection { id, direction: FlowDirection::Original, tracked: TrackingState::New })
     }
 
-    /// `__nf_conntrack_confirm`: false if another connection has a tuple, which drops the packet.
+    /// `__nf_conntrack_confirm`: false if another connection has a tuple already, which drops the packet.
     pub(crate) fn confirm(&mut self, id: usize) -> bool {
         let Some(connection) = self.all.get_mut(&id) else {
             return true;
@@ -266,7 +266,7 @@ impl ConntrackTable {
         true
     }
 
-    /// `ip_vs_update_conntrack`.
+    /// Models `ip_vs_update_conntrack`.
     pub(crate) fn serve_by(&mut self, attached: AttachedConnection, server: std::net::SocketAddr) {
         if let Some(connection) = self.all.get_mut(&attached.id)
             && !connection.confirmed
@@ -277,7 +277,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Connections whose first packet was dropped.
+    /// Removes connections whose first packet was dropped.
     pub(crate) fn forget_unconfirmed(&mut self) {
         for id in std::mem::take(&mut self.unconfirmed) {
             if self.all.get(&id).is_some_and(|connection| !connection.confirmed) {

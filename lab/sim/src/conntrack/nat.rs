@@ -12,9 +12,9 @@ use crate::rules::nat::NatRange;
 /// The translated end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Manip {
-    /// PREROUTING, OUTPUT.
+    /// In PREROUTING and OUTPUT.
     Destination,
-    /// INPUT, POSTROUTING.
+    /// In INPUT and POSTROUTING.
     Source,
 }
 
@@ -28,7 +28,7 @@ impl ConntrackTable {
         })
     }
 
-    /// `nf_nat_setup_info`.
+    /// Models `nf_nat_setup_info`.
     pub(crate) fn set_up(&mut self, id: usize, range: &NatRange, manip: Manip, chance: &mut Chance) {
         let Some(connection) = self.get(id) else {
             return;
@@ -65,12 +65,12 @@ impl ConntrackTable {
         self.set_up(id, &range, manip, chance);
     }
 
-    /// `nf_nat_used_tuple`.
+    /// Models `nf_nat_used_tuple`.
     fn used(&self, tuple: &Tuple, id: usize) -> bool {
         self.taken(&tuple.inverted(), id)
     }
 
-    /// `get_unique_tuple`.
+    /// Models `get_unique_tuple`.
     fn unique(&self, id: usize, current: Tuple, range: &NatRange, manip: Manip, chance: &mut Chance) -> Tuple {
         let random = range.random || range.random_fully;
         if manip == Manip::Source && !random {
@@ -102,7 +102,7 @@ impl ConntrackTable {
         tuple
     }
 
-    /// `find_appropriate_src`.
+    /// Models `find_appropriate_src`.
     fn known_source(&self, id: usize, current: &Tuple, range: &NatRange) -> Option<Tuple> {
         let connection = self.get(id)?;
         let (original, zones) = (connection.original, connection.zones);
@@ -119,7 +119,7 @@ impl ConntrackTable {
         found.find(|tuple| in_range(tuple, range))
     }
 
-    /// `nf_nat_l4proto_unique_tuple`.
+    /// Models `nf_nat_l4proto_unique_tuple`.
     fn choose_port(&self, tuple: &mut Tuple, range: &NatRange, manip: Manip, id: usize, chance: &mut Chance) {
         let icmp = tuple.protocol.is_icmp();
         if !icmp && !tuple.protocol.has_ports() {
@@ -159,12 +159,12 @@ impl ConntrackTable {
         }
     }
 
-    /// `nf_nat_packet`: whether the connection has such a translation.
+    /// Translates as `nf_nat_packet`; returns whether the connection has such NAT.
     pub(crate) fn translate(&self, id: usize, direction: FlowDirection, manip: Manip, packet: &mut Packet) -> bool {
         let Some(connection) = self.get(id) else {
             return false;
         };
-        // Replies reverse the other end.
+        // Replies reverse the translation of the other end.
         let by_source = (manip == Manip::Source) == (direction == FlowDirection::Original);
         if !(if by_source { connection.source_nat } else { connection.destination_nat }) {
             return false;
@@ -175,7 +175,7 @@ impl ConntrackTable {
     }
 }
 
-/// Also writes the opposite end of the packet that an ICMP error quotes.
+/// Writes the end, and the opposite end of a packet that an ICMP error quotes.
 fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     let error = matches!(packet.body, PacketBody::Error { .. });
     match manip {

@@ -21,7 +21,7 @@ pub(super) enum ConnectionStage {
 }
 
 impl ConnectionStage {
-    /// Milliseconds (nf_conntrack_proto_tcp.c, _udp.c, _sctp.c, _icmp.c, _generic.c).
+    /// Returns milliseconds (nf_conntrack_proto_tcp.c, _udp.c, _sctp.c, _icmp.c, _generic.c).
     pub(super) fn timeout(self) -> u64 {
         let seconds = match self {
             ConnectionStage::TcpSynSent
@@ -106,7 +106,7 @@ pub(super) fn follow(
     PacketEffect::Belongs
 }
 
-/// Part of the table in nf_conntrack_proto_tcp.c.
+/// Returns the next stage, by part of the table in nf_conntrack_proto_tcp.c.
 fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<ConnectionStage> {
     let (syn, ack) = (flags.has(TcpFlags::SYN), flags.has(TcpFlags::ACK));
     if flags.has(TcpFlags::RST) {

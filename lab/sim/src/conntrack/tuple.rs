@@ -9,14 +9,14 @@ use crate::protocol::Protocol;
 pub struct Tuple {
     pub protocol: Protocol,
     pub source: IpAddr,
-    /// Echo: the identifier.
+    /// For echo packets, the identifier.
     pub source_port: u16,
     pub destination: IpAddr,
     pub destination_port: u16,
 }
 
 impl Tuple {
-    /// The opposite direction. Echo packets keep their identifier.
+    /// Returns the opposite direction. Echo packets keep their identifier.
     #[must_use]
     pub fn inverted(&self) -> Tuple {
         let ports = if self.protocol.is_icmp() {
@@ -42,7 +42,7 @@ impl fmt::Display for Tuple {
     }
 }
 
-/// `None` for ICMP errors.
+/// Returns a packet's tuple; `None` for ICMP errors.
 pub(crate) fn tuple_of(packet: &Packet) -> Option<Tuple> {
     let (source_port, destination_port) = match packet.body {
         PacketBody::Error { .. } => return None,

@@ -19,7 +19,7 @@ const TCP_RESET: u64 = 10;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
-/// By address, as indexes change.
+/// A service by its address, as indexes change.
 type ServiceKey = (Protocol, SocketAddr);
 type TemplateKey = (ServiceKey, u128);
 
@@ -31,7 +31,7 @@ pub(crate) struct IpvsConnection {
     pub(crate) server: SocketAddr,
     service: ServiceKey,
     template: Option<TemplateKey>,
-    /// In `ActiveConn`.
+    /// Counted in `ActiveConn`.
     active: bool,
     /// FIN bits: 0 client, 1 server.
     finished: u8,
@@ -49,15 +49,15 @@ pub(crate) struct IpvsState {
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     templates: BTreeMap<TemplateKey, (SocketAddr, u64)>,
     rotations: BTreeMap<ServiceKey, Rotation>,
-    /// Last expiry.
+    /// Time of the last expiry.
     looked: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoConnection {
-    /// Opens no connection.
+    /// The packet opens no connection.
     Passes,
-    /// Rejected.
+    /// No server is available: rejected.
     NoServer,
     /// The server was removed: dropped.
     Gone,
@@ -66,7 +66,7 @@ pub(crate) enum NoConnection {
 }
 
 impl IpvsConnection {
-    /// ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c.
+    /// Updates state and expiry (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
     fn see(&mut self, packet: &Packet, reply: bool, now: u64) {
         let seconds = match packet.body {
             PacketBody::Tcp { flags, .. } => {
@@ -121,7 +121,7 @@ impl IpvsState {
         }
     }
 
-    /// `ip_vs_conn_out_get`.
+    /// Models `ip_vs_conn_out_get`.
     pub(crate) fn answered(&mut self, packet: &Packet, now: u64) -> Option<IpvsConnection> {
         self.expire(now);
         let (from, to) = sockets(packet)?;
@@ -131,7 +131,7 @@ impl IpvsState {
         Some(*one)
     }
 
-    /// `ip_vs_in_hook`. `known`: confirmed by conntrack.
+    /// Models `ip_vs_in_hook`. `known`: confirmed by conntrack.
     pub(crate) fn called(
         &mut self,
         packet: &Packet,
@@ -201,7 +201,7 @@ impl IpvsState {
         let service = of(services, one.service);
         let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
         if !there {
-            // Drops packets; the sysctl also removes the connection.
+            // The packet is dropped; the sysctl also removes the connection.
             if sysctls.vs_expire_nodest_conn {
                 self.remove(id);
             }
@@ -264,8 +264,8 @@ impl IpvsState {
     }
 }
 
-/// SYNs replace ended connections (`is_new_conn_expected`), with expire_nodest_conn also those to weight 0; never with
-/// conn_reuse_mode 0.
+/// Whether a SYN replaces a connection: if ended (`is_new_conn_expected`), with expire_nodest_conn also if the server has
+/// weight 0; never with conn_reuse_mode 0.
 fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
     let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;
@@ -280,7 +280,7 @@ fn of(services: &VirtualServices, called: ServiceKey) -> Option<&VirtualService>
     services.find(called.0, called.1.ip(), called.1.port()).map(|at| &services.services[at])
 }
 
-/// `ip_vs_check_template`.
+/// Models `ip_vs_check_template`.
 fn kept(service: &VirtualService, server: SocketAddr, sysctls: &Sysctls) -> bool {
     let known = service.servers.iter().find(|known| known.address == server);
     known.is_some_and(|known| known.weight > 0 || !sysctls.vs_expire_quiescent_template)

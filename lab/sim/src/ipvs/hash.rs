@@ -8,7 +8,7 @@ use super::{RealServer, VirtualService};
 const BUCKETS: usize = 256;
 /// For the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
 const MAGLEV_BUCKETS: usize = 4093;
-/// Of a weight in `mh`.
+/// Bits of a weight in `mh`.
 const MAGLEV_BITS: u32 = 6;
 
 fn fold(address: IpAddr) -> u32 {
@@ -30,7 +30,7 @@ pub(super) fn available(server: &RealServer, overloaded: bool) -> bool {
     server.weight > 0 && !overloaded
 }
 
-/// `sh` by weight, `dh` in turn.
+/// Fills buckets for `sh` by weight, for `dh` in turn.
 fn buckets(service: &VirtualService, weighted: bool) -> Vec<usize> {
     let (mut at, mut given) = (0, 0);
     let mut all = Vec::with_capacity(BUCKETS);
@@ -45,7 +45,7 @@ fn buckets(service: &VirtualService, weighted: bool) -> Vec<usize> {
     all
 }
 
-/// `ip_vs_dh_schedule`.
+/// Models `ip_vs_dh_schedule`.
 pub(super) fn destination(service: &VirtualService, to: IpAddr, free: impl Fn(usize) -> bool) -> Option<usize> {
     if service.servers.is_empty() {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn destination(service: &VirtualService, to: IpAddr, free: impl Fn(us
     free(chosen).then_some(chosen)
 }
 
-/// `ip_vs_sh_schedule`.
+/// Models `ip_vs_sh_schedule`.
 pub(super) fn source(
     service: &VirtualService,
     client: IpAddr,
@@ -94,7 +94,7 @@ fn hsiphash(value: u32, key: u64) -> u32 {
         v[1] = v[1].rotate_left(17) ^ v[2];
         v[2] = v[2].rotate_left(32);
     };
-    // Length 4 in the top byte.
+    // The top byte is the length, 4.
     let block = 4 << 56 | u64::from(value);
     v[3] ^= block;
     round(&mut v);
@@ -117,7 +117,7 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// ip_vs_mh_permutate, ip_vs_mh_populate.
+/// Models ip_vs_mh_permutate, ip_vs_mh_populate.
 fn maglev_buckets(service: &VirtualService) -> Option<Vec<usize>> {
     let divisor = service.servers.iter().map(|server| server.weight).fold(0, gcd);
     if divisor == 0 {
@@ -152,7 +152,7 @@ fn maglev_buckets(service: &VirtualService) -> Option<Vec<usize>> {
     }
 }
 
-/// `ip_vs_mh_schedule`.
+/// Models `ip_vs_mh_schedule`.
 pub(super) fn maglev(
     service: &VirtualService,
     client: IpAddr,

@@ -55,7 +55,7 @@ const NAMES: [(&str, Scheduler); 11] = [
 ];
 
 impl Scheduler {
-    /// The name in `ipvsadm`.
+    /// Returns the name in `ipvsadm`.
     #[must_use]
     pub fn name(self) -> &'static str {
         names::name(&NAMES, &self)
@@ -71,9 +71,9 @@ impl Scheduler {
 pub enum Forwarding {
     /// `-m`: NAT.
     Masquerade,
-    /// `-g`; read, not walked.
+    /// `-g`; read, not simulated.
     Route,
-    /// `-i`; read, not walked.
+    /// `-i`; read, not simulated.
     Tunnel,
 }
 
@@ -86,7 +86,6 @@ pub struct Persistence {
     pub prefix: u8,
 }
 
-/// A destination of a virtual service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct RealServer {
@@ -94,13 +93,12 @@ pub struct RealServer {
     pub forwarding: Forwarding,
     /// 0: no new connections.
     pub weight: u32,
-    /// Connection threshold; 0: none.
+    /// Upper connection threshold; 0: none.
     pub upper: u32,
-    /// Connection threshold.
+    /// Lower connection threshold.
     pub lower: u32,
 }
 
-/// A virtual service with its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct VirtualService {
@@ -113,7 +111,7 @@ pub struct VirtualService {
     pub persistence: Option<Persistence>,
     /// `-o`: schedules each datagram.
     pub one_packet: bool,
-    /// As in the kernel, latest first.
+    /// Latest first, as in the kernel.
     pub servers: Vec<RealServer>,
 }
 
@@ -127,12 +125,12 @@ impl VirtualService {
 /// All virtual services of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VirtualServices {
-    /// The services, in the order of the text.
+    /// In the order of the text.
     pub services: Vec<VirtualService>,
 }
 
 impl VirtualServices {
-    /// Output of `ipvsadm -Sn`.
+    /// Reads the output of `ipvsadm -Sn`.
     pub fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
         read::read(text)
     }

@@ -8,7 +8,7 @@ use crate::protocol::{Family, Protocol};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("virtual services, line {line}: {problem}: {text}")]
 pub struct IpvsReadError {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     /// The line.
     pub text: String,
@@ -18,7 +18,7 @@ pub struct IpvsReadError {
 
 type OptionResult<T> = Result<T, String>;
 
-/// `None`: any scheduler.
+/// Name, scheduler (`None`: any), bit.
 const FLAGS: [(&str, Option<Scheduler>, u8); 7] = [
     ("sh-fallback", Some(Scheduler::SourceHash), 1),
     ("sh-port", Some(Scheduler::SourceHash), 2),
@@ -39,7 +39,7 @@ pub(super) fn flags(scheduler: Scheduler, bits: u8) -> String {
     names.join(",")
 }
 
-/// IPv4: a mask, IPv6: a length.
+/// Prints a mask for IPv4, a length for IPv6.
 pub(super) fn netmask(ipv4: bool, prefix: u8) -> String {
     if ipv4 { from_bits(Family::V4, prefix_mask(Family::V4, prefix)).to_string() } else { prefix.to_string() }
 }
@@ -60,7 +60,7 @@ impl<'a> IpvsOptions<'a> {
         text.parse().map_err(|_| format!("{option} needs a numeric address:port (use ipvsadm -n), not {text}"))
     }
 
-    /// `-t`, `-u`, `--sctp-service` with address.
+    /// Reads `-t`, `-u` or `--sctp-service` with address.
     fn service(&mut self) -> OptionResult<(Protocol, SocketAddr)> {
         let option = self.value("a service")?;
         let protocol = match option {
@@ -131,7 +131,7 @@ fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
             "-w" | "--weight" => weight = words.number(option)?,
             "-x" | "--u-threshold" => upper = words.number(option)?,
             "-y" | "--l-threshold" => lower = words.number(option)?,
-            // Not walked.
+            // Tunnels are not simulated.
             "--tun-type" => {
                 words.value(option)?;
             }
@@ -163,7 +163,7 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
                 let at = all.find(protocol, address.ip(), address.port());
                 let server = server(&mut words).map_err(fail)?;
                 match at.and_then(|at| all.services.get_mut(at)) {
-                    // `list_add_rcu` (net/netfilter/ipvs/ip_vs_ctl.c).
+                    // `list_add_rcu` adds in front (net/netfilter/ipvs/ip_vs_ctl.c).
                     Some(service) => service.servers.insert(0, server),
                     None => return Err(fail(format!("unknown service {address}"))),
                 }

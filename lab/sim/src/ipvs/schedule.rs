@@ -7,7 +7,7 @@ use crate::chance::Chance;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rotation {
     position: usize,
-    /// `lblc`, `lblcr`: by destination.
+    /// Servers by destination, for `lblc` and `lblcr`.
     assigned: BTreeMap<IpAddr, Vec<usize>>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct ServerLoad {
 }
 
 impl ServerLoad {
-    /// `ip_vs_dest_conn_overhead`.
+    /// Models `ip_vs_dest_conn_overhead`.
     fn overhead(&self) -> u64 {
         (self.active << 8) + self.inactive
     }
@@ -70,12 +70,12 @@ pub(crate) fn choose(
     }
 }
 
-/// The rotation of `rr`.
+/// Returns the rotation of `rr`.
 fn in_turn(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     (0..service.servers.len()).filter(|at| free(*at)).collect()
 }
 
-/// Servers of the highest weight, then also of the next, and so on.
+/// Returns the rotation of `wrr`.
 fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     fn gcd(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -91,7 +91,7 @@ fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usi
     round
 }
 
-/// Exact walks draw by shares of the rotation.
+/// Returns the rotation's next server; exact walks draw by shares.
 fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Option<ScheduledServer> {
     if round.is_empty() {
         return None;
@@ -108,7 +108,7 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
     Some(ScheduledServer { server, share: Some((count(server), round.len() as u64)) })
 }
 
-/// Least `load / weight`; the first of equals.
+/// Returns the first server with least `load / weight`.
 fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(usize) -> (u64, u32)) -> Option<usize> {
     let mut best: Option<(usize, u64, u32)> = None;
     for at in (0..service.servers.len()).filter(|at| free(*at)) {
@@ -122,7 +122,7 @@ fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(
 }
 
 /// `lblc`, `lblcr`: an address keeps its server unless the server has more connections than its weight while another
-/// has fewer than half its own. Without expiry.
+/// has fewer than half its own. Assignments never expire.
 fn local(
     service: &VirtualService,
     rotation: &mut Rotation,

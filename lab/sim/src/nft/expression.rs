@@ -3,7 +3,6 @@
 use super::selector::selector;
 use super::{DataType, Element};
 
-/// A binary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Binary {
@@ -30,7 +29,7 @@ impl Binary {
     }
 }
 
-/// Literals have the data type of their comparison.
+/// An expression; literals have the data type of their comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Expr {
@@ -78,7 +77,7 @@ pub enum Expr {
     },
     /// `numgen random mod 3 offset 1`.
     Numgen {
-        /// `random`, else `inc`.
+        /// `random`, otherwise `inc`.
         random: bool,
         modulus: u32,
         offset: u32,
@@ -87,7 +86,7 @@ pub enum Expr {
     Hash {
         key: Option<Box<Expr>>,
         modulus: u32,
-        /// `None`: the kernel's random one.
+        /// `None`: the kernel's random seed.
         seed: Option<u32>,
         offset: u32,
     },
@@ -103,7 +102,7 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// The parts of a concatenation; other expressions have one part.
+    /// Returns a concatenation's parts; other expressions have one part.
     #[must_use]
     pub fn parts(&self) -> &[Expr] {
         match self {
@@ -112,7 +111,7 @@ impl Expr {
         }
     }
 
-    /// `None`: a literal.
+    /// Returns the data type; `None` for literals.
     #[must_use]
     pub fn kind(&self) -> Option<DataType> {
         match self {

@@ -170,7 +170,7 @@ impl DataType {
         u128::MAX.checked_shr(128 - self.bits().min(128)).unwrap_or(0)
     }
 
-    /// `interface` returns an index.
+    /// Returns a literal's values; `interface` returns an index.
     pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         match literal {
             Expr::Word(word) => self.word(word, interface),
@@ -238,7 +238,7 @@ fn number(word: &str) -> Option<u128> {
     }
 }
 
-/// 16 bytes, zero-padded.
+/// Returns the name as 16 zero-padded bytes.
 pub(crate) fn name_bits(name: &str) -> u128 {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -247,7 +247,7 @@ pub(crate) fn name_bits(name: &str) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// `*` at the end: any suffix.
+/// Parses a name; a final `*` matches any suffix.
 fn interface_name(word: &str) -> Option<ValueRange> {
     let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
     if start.len() > 15 {

@@ -22,7 +22,6 @@ use crate::names;
 use crate::protocol::Family;
 use crate::rules::{ChainPolicy, TableName};
 
-/// A table's family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum TableFamily {
@@ -49,7 +48,7 @@ impl TableFamily {
         names::value(&FAMILIES, text)
     }
 
-    /// Whether IP packets pass its hooks.
+    /// Whether packets of `family` pass the table's hooks.
     #[must_use]
     pub fn sees(self, family: Family) -> bool {
         match self {
@@ -67,7 +66,7 @@ impl fmt::Display for TableFamily {
     }
 }
 
-/// Of a part of keys or data.
+/// The type of a part of keys or data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeclaredType {
     /// `ipv4_addr`.
@@ -76,7 +75,7 @@ pub enum DeclaredType {
     Of(Expr),
 }
 
-/// Elements' data.
+/// The kind of elements' data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum SetData {
@@ -89,13 +88,12 @@ pub enum SetData {
 /// The key of a set element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElementKey {
-    /// `*`: keys without element.
+    /// `*`: all keys without an element.
     Any,
     /// Value, prefix or range.
     Parts(Vec<Expr>),
 }
 
-/// An element's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ElementValue {
@@ -104,7 +102,6 @@ pub enum ElementValue {
     Data(Vec<Expr>),
 }
 
-/// An element of a set or map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Element {
@@ -116,7 +113,6 @@ pub struct Element {
     pub expires: Option<u64>,
 }
 
-/// A named set or map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Set {
@@ -128,13 +124,12 @@ pub struct Set {
     pub flags: Vec<String>,
     /// Default timeout of elements in milliseconds.
     pub timeout: Option<u64>,
-    /// Maximum.
+    /// Maximum number of elements.
     pub size: Option<u32>,
     pub comment: Option<String>,
     pub elements: Vec<Element>,
 }
 
-/// A base chain's hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct BaseChain {
@@ -142,55 +137,51 @@ pub struct BaseChain {
     pub kind: String,
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`.
     pub hook: String,
-    /// Ascending.
+    /// Lower priorities run first.
     pub priority: i32,
     /// Devices of an `ingress` or `egress` chain.
     pub devices: Vec<String>,
     pub policy: ChainPolicy,
 }
 
-/// A rule with its comment or counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rule {
-    /// From 1; JSON: 0.
+    /// Counted from 1; 0 in JSON.
     pub line: usize,
-    /// The first without match ends the rule.
+    /// The first statement without match ends the rule.
     pub statements: Vec<Statement>,
     pub comment: Option<String>,
 }
 
-/// A chain with its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Chain {
     pub name: String,
-    /// The hook; only of base chains.
     pub base: Option<BaseChain>,
     pub comment: Option<String>,
     pub rules: Vec<Rule>,
 }
 
-/// A table with its chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Table {
     pub family: TableFamily,
     pub name: String,
-    /// A table of iptables-nft.
+    /// Whether iptables-nft manages the table.
     pub by_iptables: bool,
-    /// `dormant` etc.
+    /// Such as `dormant`.
     pub flags: Vec<String>,
     pub comment: Option<String>,
     pub sets: Vec<Set>,
-    /// As listed.
+    /// In listing order.
     pub chains: Vec<Chain>,
 }
 
 /// All tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// As listed.
+    /// In listing order.
     pub tables: Vec<Table>,
 }
 
@@ -198,7 +189,7 @@ pub struct Ruleset {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", place(*line))]
 pub struct NftReadError {
-    /// From 1; JSON: 0.
+    /// Counted from 1; 0 in JSON.
     pub line: usize,
     /// The error.
     pub problem: String,
@@ -215,7 +206,7 @@ impl NftReadError {
 }
 
 impl Table {
-    /// By table name and base chains: `nft` marks only tables with xtables expressions.
+    /// Judges by table name and base chains: `nft` marks only tables with xtables expressions.
     fn has_chains_of_iptables(&self) -> bool {
         let named = TableName::ALL.into_iter().find(|table| table.name() == self.name);
         let built_in = |chain: &Chain| named.is_some_and(|table| table.built_in().contains(&chain.name.as_str()));
@@ -225,7 +216,7 @@ impl Table {
 }
 
 impl Ruleset {
-    /// Text, or JSON after `{`. Unmodelled statements are no errors.
+    /// Reads text, or JSON if `{` is first. Unmodelled statements are no errors.
     pub fn read(text: &str) -> Result<Ruleset, NftReadError> {
         if text.trim_start().starts_with('{') { json::read(text) } else { text::read(text) }
     }
@@ -236,20 +227,20 @@ impl Ruleset {
         self.tables.iter().find(|table| table.family == family && table.name == name)
     }
 
-    /// Without rules of iptables-nft.
+    /// The number of rules, without those of iptables-nft.
     #[must_use]
     pub fn len(&self) -> usize {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
         own.flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum()
     }
 
-    /// No rules.
+    /// Whether `len` is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// DNAT addresses of rules and maps.
+    /// Returns the DNAT addresses of rules and maps.
     pub fn translated_to(&self) -> Vec<IpAddr> {
         let mut found = Vec::new();
         for table in self.tables.iter().filter(|table| !table.by_iptables) {
@@ -263,7 +254,7 @@ impl Ruleset {
         found
     }
 
-    /// Unmodelled statements with their place.
+    /// Returns unmodelled statements with their place.
     pub fn unknown(&self) -> impl Iterator<Item = (&Table, &Chain, &Rule, &str)> {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
         let chains = own.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
@@ -285,7 +276,7 @@ fn addresses_of(elements: &[Element], found: &mut Vec<IpAddr>) {
     }
 }
 
-/// Ranges' first address.
+/// Collects addresses, of ranges the first.
 fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     match expr {
         Expr::Word(word) => found.extend(word.parse::<IpAddr>().ok()),
@@ -297,7 +288,7 @@ fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     }
 }
 
-/// A number or name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
+/// Parses a number or name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
 pub(super) fn priority(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return Some(number);

@@ -88,7 +88,7 @@ impl fmt::Display for Expr {
     }
 }
 
-/// Printed in seconds (and milliseconds).
+/// A time, printed in seconds (and milliseconds).
 struct Milliseconds(u64);
 
 impl fmt::Display for Milliseconds {

@@ -1,10 +1,10 @@
-//! Selected fields: spelling, data type, walked value.
+//! Fields that expressions select: spelling and data type.
 
 use super::{DataType, Expr};
 use crate::protocol::{Family, Protocol};
 
 pub(super) const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
-/// Printed without `meta`.
+/// Keys printed without `meta`.
 pub(super) const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) enum PacketField {
         source: bool,
     },
     ConnectionProtocol,
-    /// `limit`: true is input.
+    /// `limit`: `true` is `iif`, `false` is `oif`.
     Fib {
         source: bool,
         limit: Option<bool>,
@@ -64,7 +64,7 @@ pub(crate) enum FibResult {
     InterfaceName,
 }
 
-/// Data type, and the field if modelled.
+/// Returns the data type, and the field if modelled.
 pub(crate) fn selector(expr: &Expr) -> Option<(DataType, Option<PacketField>)> {
     match expr {
         Expr::Payload { protocol, field } => payload(protocol, field).map(|(kind, field)| (kind, Some(field))),
@@ -95,7 +95,7 @@ fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
     })
 }
 
-/// Bits that equal a field.
+/// Returns the field that the bits equal.
 fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
     Some(match (base, offset, length) {
         ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },

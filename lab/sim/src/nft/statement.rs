@@ -1,6 +1,6 @@
 use super::Expr;
 
-/// Longer ones first.
+/// Longer operators first.
 pub(super) const RELATIONS: [(&str, Relation); 7] = [
     ("==", Relation::Equal),
     ("!=", Relation::NotEqual),
@@ -26,7 +26,7 @@ pub(super) const LIMIT_UNITS: [(&str, u64); 5] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Relation {
-    /// Equality, membership, any flag.
+    /// No operator: equality, membership or any flag.
     Implicit,
     Equal,
     NotEqual,
@@ -34,24 +34,22 @@ pub enum Relation {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// `!`: no flag.
+    /// `!`: none of the flags.
     Without,
 }
 
-/// A verdict statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum NftVerdict {
     Accept,
     Drop,
-    /// Base chains: the policy.
+    /// In base chains, applies the policy.
     Return,
     Continue,
     Jump(String),
     Goto(String),
 }
 
-/// The kind of a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum NatKind {
@@ -61,18 +59,15 @@ pub enum NatKind {
     Redirect,
 }
 
-/// An operation on a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum SetOperation {
-    /// Adds a new element.
     Add,
     /// Adds an element, or restarts its timeout.
     Update,
     Delete,
 }
 
-/// Condition or effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Statement {
@@ -101,7 +96,7 @@ pub enum Statement {
         key: Expr,
         /// Map data.
         data: Option<Expr>,
-        /// Milliseconds; `None`: the set's.
+        /// In milliseconds; `None`: the set's timeout.
         timeout: Option<u64>,
     },
     /// `dnat to …`.
@@ -120,9 +115,9 @@ pub enum Statement {
     Notrack,
     /// `limit rate over 10/second burst 5 packets`.
     Limit {
-        /// Packets ...
+        /// Packets in the time `per`.
         rate: u64,
-        /// ... per so many milliseconds.
+        /// In milliseconds.
         per: u64,
         /// Packets.
         burst: u64,

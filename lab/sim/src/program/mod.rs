@@ -1,4 +1,4 @@
-//! Rules for the walk: names and jumps as indexes, literals as numbers.
+//! Compiled rules: names and jumps are indexes, literals are numbers.
 
 pub(crate) mod iptables;
 pub(crate) mod nft;

@@ -1,4 +1,4 @@
-//! A connection's zone: `CT` (net/netfilter/xt_CT.c).
+//! The target `CT`, which sets a connection's zone (net/netfilter/xt_CT.c).
 
 use std::fmt;
 
@@ -7,7 +7,6 @@ use super::options::{self, TextOption};
 use super::tokens::OptionReader;
 use crate::names;
 
-/// The source of a zone number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ZoneId {
@@ -16,7 +15,7 @@ pub enum ZoneId {
     Mark,
 }
 
-/// The other direction's zone is 0.
+/// The directions that use the zone; the other direction uses zone 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneOf {
     /// `--zone`.
@@ -27,7 +26,6 @@ pub enum ZoneOf {
     Reply,
 }
 
-/// A conntrack zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Zone {
@@ -35,7 +33,7 @@ pub struct Zone {
     pub of: ZoneOf,
 }
 
-/// Without helpers, timeouts and events, which affect no verdict.
+/// `CT` without helpers, timeouts and events, which affect no verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Ct {

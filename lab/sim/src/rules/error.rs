@@ -2,41 +2,36 @@
 
 use super::TableName;
 
-/// A line's error.
+/// An error in rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Problem {
-    /// A match that is not modelled.
     #[error("match {0:?} is not modelled")]
     UnknownMatch(String),
     #[error("target {0:?} is neither modelled nor a chain of this table")]
     UnknownTarget(String),
     #[error("{of} has no option {option:?} that is modelled here")]
     UnknownOption {
-        /// Match or target.
+        /// The match or target.
         of: String,
-        /// The option.
         option: String,
     },
     #[error("{option} {value:?}: expected {expected}")]
     Value {
-        /// The option.
         option: String,
-        /// The bad value.
         value: String,
         /// Valid values.
         expected: &'static str,
     },
-    /// An option without value.
     #[error("{0} needs a value")]
     NoValue(String),
     #[error("{of} needs {what}")]
     Missing { of: String, what: &'static str },
-    /// Refused by the kernel.
+    /// A rule that the kernel refuses.
     #[error("{0}")]
     Impossible(String),
-    /// A line that no listing has.
+    /// A line that no listing contains.
     #[error("{0}")]
     Line(&'static str),
 }
@@ -47,7 +42,7 @@ pub enum Problem {
 pub struct RuleReadError {
     /// The table, if the line is in one.
     pub table: Option<TableName>,
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     /// The line.
     pub text: String,

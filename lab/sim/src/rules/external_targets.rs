@@ -1,4 +1,4 @@
-//! Targets that act outside the rules.
+//! Targets that involve other programs or change IP sets.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
 use super::tokens::OptionReader;
 
-/// TPROXY, NFQUEUE, SYNPROXY.
+/// A TPROXY, NFQUEUE or SYNPROXY target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ExternalTarget {
@@ -47,7 +47,7 @@ impl ExternalTarget {
         self.options.iter().find(|known| known.name == option)?.value.as_deref()
     }
 
-    /// The effect as a predicate.
+    /// Describes the effect as a sentence's predicate.
     #[must_use]
     pub fn effect(&self) -> String {
         match self.name {
@@ -77,7 +77,7 @@ impl fmt::Display for ExternalTarget {
 /// `SET` (net/netfilter/xt_set.c).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetTarget {
-    /// `--add-set`, `--del-set`, `--map-set` have set, blank, sides.
+    /// Options; `--add-set`, `--del-set`, `--map-set` have the value `SET SIDES`.
     pub options: Vec<TextOption>,
 }
 
@@ -111,13 +111,13 @@ impl SetTarget {
         Err(Problem::Missing { of: "SET".to_owned(), what: "--add-set, --del-set or --map-set" })
     }
 
-    /// Sets that it changes.
+    /// Returns the changed sets.
     pub fn changes(&self) -> impl Iterator<Item = &str> {
         let changes = self.options.iter().filter(|option| matches!(option.name.as_str(), "--add-set" | "--del-set"));
         changes.filter_map(|option| option.value.as_deref()?.split(' ').next())
     }
 
-    /// Elements set mark, priority or queue.
+    /// Whether elements set the packet's mark, priority or queue.
     #[must_use]
     pub fn maps(&self) -> bool {
         self.options.iter().any(|option| option.name == "--map-set")

@@ -1,4 +1,4 @@
-//! The rule before `-m`: addresses, interfaces, protocol.
+//! Options before `-m`: addresses, interfaces, protocol.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::tokens::OptionReader;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
-/// `+` at the end: any suffix.
+/// An interface name; a final `+` matches any suffix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfacePattern(pub String);
 
@@ -29,7 +29,7 @@ impl fmt::Display for InterfacePattern {
     }
 }
 
-/// The part before the first `-m`.
+/// A rule's options before the first `-m`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleHeader {
     /// `-s`.
@@ -42,7 +42,7 @@ pub struct RuleHeader {
     pub output: Option<Test<InterfacePattern>>,
     /// `-p`.
     pub protocol: Option<Test<Protocol>>,
-    /// `Some(true)`: `! -f`. No packet is a fragment.
+    /// `Some(true)` is `! -f`; simulated packets are no fragments.
     pub fragment: Option<bool>,
 }
 

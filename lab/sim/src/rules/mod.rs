@@ -1,5 +1,5 @@
 //! One family's iptables rules. [`Rules::read`] is strict, [`Rules::read_any`] keeps unmodelled parts as text.
-//! `Display` spells like `iptables-save`.
+//! `Display` prints like `iptables-save`.
 
 pub mod ct;
 pub mod error;
@@ -31,23 +31,23 @@ use crate::protocol::Family;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Test<T> {
-    /// Inverted.
+    /// Inverted by `!`.
     pub not: bool,
     pub is: T,
 }
 
 impl<T> Test<T> {
-    /// A condition without `!`.
+    /// Returns a condition without `!`.
     pub fn is(is: T) -> Test<T> {
         Test { not: false, is }
     }
 
-    /// A condition with `!`.
+    /// Returns a condition with `!`.
     pub fn not(is: T) -> Test<T> {
         Test { not: true, is }
     }
 
-    /// Applies `!`.
+    /// Inverts `found` if `!` is present.
     pub(crate) fn judge(&self, found: bool) -> bool {
         found != self.not
     }
@@ -57,7 +57,6 @@ impl<T> Test<T> {
     }
 }
 
-/// A table of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum TableName {
@@ -69,11 +68,11 @@ pub enum TableName {
 }
 
 impl TableName {
-    /// In a packet's order.
+    /// All tables in the order that packets pass.
     pub const ALL: [TableName; 5] =
         [TableName::Raw, TableName::Mangle, TableName::Nat, TableName::Filter, TableName::Security];
 
-    /// The name in iptables.
+    /// Returns the name in iptables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,7 +84,7 @@ impl TableName {
         }
     }
 
-    /// Chains at hooks.
+    /// Returns the built-in chains.
     #[must_use]
     pub fn built_in(self) -> &'static [&'static str] {
         match self {
@@ -103,7 +102,6 @@ impl fmt::Display for TableName {
     }
 }
 
-/// The policy of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ChainPolicy {
@@ -111,7 +109,6 @@ pub enum ChainPolicy {
     Drop,
 }
 
-/// Packets and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct RuleCounters {
@@ -119,20 +116,18 @@ pub struct RuleCounters {
     pub bytes: u64,
 }
 
-/// A rule with its comment or counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rule {
-    /// From 1; 0: not read.
+    /// Counted from 1; 0 without listing.
     pub line: usize,
     pub counters: Option<RuleCounters>,
     pub header: RuleHeader,
-    /// The first failure ends the rule.
+    /// The first match that fails ends the rule.
     pub matches: Vec<Match>,
     pub target: RuleTarget,
 }
 
-/// A chain with its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Chain {
@@ -140,43 +135,41 @@ pub struct Chain {
     /// The policy of a built-in chain.
     pub policy: Option<ChainPolicy>,
     pub counters: Option<RuleCounters>,
-    /// Built-in ones need none.
+    /// Whether a `:` line declares the chain.
     pub declared: bool,
     pub rules: Vec<Rule>,
 }
 
-/// A table with its chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Table {
     pub name: TableName,
-    /// Listed, then built-in ones.
+    /// Listed chains, then unlisted built-in chains.
     pub chains: Vec<Chain>,
 }
 
-/// The iptables rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rules {
     pub family: Family,
-    /// Missing ones accept.
+    /// Missing tables accept all packets.
     pub tables: Vec<Table>,
 }
 
 impl Rules {
-    /// A ruleset without tables.
+    /// Returns rules without tables.
     #[must_use]
     pub fn empty(family: Family) -> Rules {
         Rules { family, tables: Vec::new() }
     }
 
-    /// `iptables-save`'s output or `iptables-restore`'s input with `-A` and `-I`.
+    /// Reads `iptables-save`'s output or `iptables-restore`'s input with `-A` and `-I`.
     pub fn read(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Refused)
     }
 
-    /// Keeps [`Match::Unknown`] and [`RuleTarget::Unknown`]. Fails on unknown tables, undeclared chains, a missing
-    /// `COMMIT`.
+    /// Keeps unmodelled parts as [`Match::Unknown`] and [`RuleTarget::Unknown`]. Fails on unknown tables, undeclared
+    /// chains, a missing `COMMIT`.
     pub fn read_any(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Kept)
     }

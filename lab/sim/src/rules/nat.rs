@@ -22,21 +22,21 @@ pub struct NatRange {
     pub persistent: bool,
 }
 
-/// `80`, `80-90`.
+/// Parses `80`, `80-90`.
 pub(crate) fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = (first.parse().ok()?, last.parse().ok()?);
     (range.0 <= range.1).then_some(range)
 }
 
-/// `10.0.0.1`, `10.0.0.1-10.0.0.9`.
+/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9`.
 pub(crate) fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range: (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
     (range.0 <= range.1 && range.0.is_ipv4() == range.1.is_ipv4()).then_some(range)
 }
 
-/// `10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `:80`, `fd00::1`, `[fd00::1]:80`, `[fd00::1-fd00::9]:80`.
+/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `:80`, `fd00::1`, `[fd00::1]:80`, `[fd00::1-fd00::9]:80`.
 fn destination(text: &str) -> Option<NatRange> {
     let (address, port) = if let Some(inner) = text.strip_prefix('[') {
         let (address, port) = inner.split_once(']')?;
@@ -55,7 +55,6 @@ fn destination(text: &str) -> Option<NatRange> {
 }
 
 impl NatRange {
-    /// `what`: the option.
     pub(crate) fn read(words: &mut OptionReader<'_>, what: &str) -> ParseResult<NatRange> {
         let mut range = NatRange::default();
         let known = |option: &str| option == what || ["--random", "--random-fully", "--persistent"].contains(&option);

@@ -4,7 +4,7 @@ use super::error::ParseResult;
 use super::target::RuleTarget;
 use super::tokens::OptionReader;
 
-/// Options; true: with value.
+/// Options by target; `true` marks options with values.
 const TARGETS: [(&str, &[(&str, bool)]); 18] = [
     (
         "LOG",

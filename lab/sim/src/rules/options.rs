@@ -5,7 +5,6 @@ use std::fmt;
 use super::error::ParseResult;
 use super::tokens::{OptionReader, bare};
 
-/// An option as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TextOption {
@@ -23,7 +22,7 @@ impl fmt::Display for TextOption {
     }
 }
 
-/// `known`: names; true: with value.
+/// Reads the options in `known`; `true` marks options with values.
 pub(crate) fn read(words: &mut OptionReader<'_>, known: &[(&str, bool)]) -> ParseResult<Vec<TextOption>> {
     let mut options = Vec::new();
     while let Some(option) = words.option(|word| known.iter().any(|(name, _)| *name == word)) {

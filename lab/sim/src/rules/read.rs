@@ -35,7 +35,7 @@ impl OpenTable {
         at
     }
 
-    /// `:NAME POLICY [packets:bytes]`.
+    /// Reads `:NAME POLICY [packets:bytes]`.
     fn declare(&mut self, line: &str) -> ParseResult<()> {
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
@@ -67,7 +67,7 @@ impl OpenTable {
         Err(Problem::Impossible(format!("chain {name} is not declared")))
     }
 
-    /// `[packets:bytes] -A CHAIN …`, `-I CHAIN [NUMBER] …`.
+    /// Reads `[packets:bytes] -A CHAIN …`, `-I CHAIN [NUMBER] …`.
     fn rule(&mut self, line: &str, number: usize, family: Family, unknown: UnknownPolicy) -> ParseResult<()> {
         let (counted, line) = match line.split_once(' ') {
             Some((first, rest)) if first.starts_with('[') => {
@@ -149,7 +149,7 @@ pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result
         let wrong = |problem| fail(name, number, problem);
         match (&mut current, line.as_bytes().first()) {
             (_, None) => {}
-            // Rules that iptables-nft cannot list.
+            // The table has rules that iptables-nft cannot list.
             (_, Some(b'#')) if line.contains("is incompatible") => {
                 return Err(wrong(Problem::Line(
                     "this dump is incomplete; save the table with the tool that created it",

@@ -2,7 +2,6 @@ use std::fmt;
 
 use crate::protocol::Family;
 
-/// REJECT's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum RejectWith {
@@ -52,13 +51,13 @@ impl RejectWith {
         RejectWith::parse(family, &name).filter(|with| *with != RejectWith::TcpReset)
     }
 
-    /// REJECT's default.
+    /// Returns REJECT's default.
     #[must_use]
     pub fn port_unreachable(family: Family) -> RejectWith {
         RejectWith::Icmp(if family == Family::V4 { "icmp-port-unreachable" } else { "icmp6-port-unreachable" })
     }
 
-    /// Type, code; `None`: reset.
+    /// Returns ICMP type and code; `None` for TCP resets.
     #[must_use]
     pub fn icmp(self) -> Option<(u8, u8)> {
         let RejectWith::Icmp(wanted) = self else {

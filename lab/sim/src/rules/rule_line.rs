@@ -6,7 +6,7 @@ use super::{Family, TableName};
 use super::{Rule, RuleHeader, Test};
 use crate::protocol::Protocol;
 
-/// The match to which options without `-m` belong.
+/// Returns the match to which options without `-m` belong.
 fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     let protocol = protocol.filter(|test| !test.not)?;
     Some(match protocol.is {
@@ -26,7 +26,7 @@ pub(crate) enum UnknownPolicy {
 }
 
 impl UnknownPolicy {
-    /// Missing last words are always errors.
+    /// Whether to keep the part as text.
     fn keeps(self, problem: &Problem) -> bool {
         self == UnknownPolicy::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }
@@ -39,9 +39,9 @@ pub(super) fn is_name(name: &str) -> bool {
 
 enum OpenExtension {
     Nothing,
-    /// Name, options' position.
+    /// The match's name and options' position.
     Match(String, usize),
-    /// Name's position.
+    /// The target name's position.
     Target(usize),
 }
 
@@ -162,7 +162,7 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// In the preceding match or target.
+    /// Keeps the preceding match or target as text, or fails.
     fn option_is_unknown(&mut self, option: &str) -> ParseResult<()> {
         let problem = Problem::UnknownOption { of: self.last.clone(), option: option.to_owned() };
         match std::mem::replace(&mut self.open, OpenExtension::Nothing) {

@@ -1,4 +1,4 @@
-//! Rules' targets.
+//! The targets of rules.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use super::{marks, no_effect};
 use crate::masked::Masked;
 use crate::protocol::Family;
 
-/// CONNMARK's operation.
+/// The operation of CONNMARK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnmarkAction {
     /// Sets the connection's mark.
     Set,
-    /// Packet to connection.
+    /// Copies the packet's mark to the connection.
     Save,
-    /// Connection to packet.
+    /// Copies the connection's mark to the packet.
     Restore,
 }
 
@@ -29,23 +29,21 @@ pub enum ConnmarkAction {
 pub struct Connmark {
     /// The operation.
     pub action: ConnmarkAction,
-    /// Save, restore: the packet's mask.
+    /// `Set`: the value; otherwise the packet's mask.
     pub value: u32,
     /// Mask of the connection's mark.
     pub mask: u32,
-    /// Negative: right.
+    /// The left shift; negative shifts right.
     pub shift: i8,
 }
 
-/// A target of an iptables rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum RuleTarget {
-    /// No target.
     None,
     Accept,
     Drop,
-    /// Built-in chains: the policy.
+    /// In built-in chains, applies the policy.
     Return,
     Jump(String),
     Goto(String),
@@ -61,23 +59,21 @@ pub enum RuleTarget {
     Snat(NatRange),
     Masquerade(NatRange),
     Redirect(NatRange),
-    /// True: `CT --notrack`.
+    /// `true` for `CT --notrack`.
     Notrack(bool),
     Ct(Ct),
-    /// PREROUTING, OUTPUT: the destination, else the source.
+    /// Maps the destination in PREROUTING and OUTPUT, otherwise the source.
     Netmap(Masked),
     External(ExternalTarget),
     Set(SetTarget),
-    /// Unmodelled: only by [`super::Rules::read_any`].
+    /// An unmodelled target, kept by [`super::Rules::read_any`].
     Unknown {
         name: String,
-        /// As text.
         options: String,
     },
     /// LOG, NFLOG, TCPMSS and others.
     NoEffect {
         name: &'static str,
-        /// Options with their values.
         options: Vec<(String, Option<String>)>,
     },
 }
@@ -96,7 +92,7 @@ fn needs_range(target: &str, range: NatRange) -> ParseResult<NatRange> {
 }
 
 impl RuleTarget {
-    /// `None`: unknown name.
+    /// Reads a target; `None` for unknown names.
     pub(crate) fn read(
         name: &str,
         words: &mut OptionReader<'_>,

@@ -12,7 +12,7 @@ pub(crate) struct LineWord<'a> {
     raw: &'a str,
 }
 
-/// As `iptables-restore`: blanks, quotes `"`, escapes `\`.
+/// Splits as `iptables-restore` does: blanks, quotes `"`, escapes `\`.
 pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -47,7 +47,7 @@ fn quoted(text: &str) -> ParseResult<(String, &str)> {
     if open { Err(Problem::Line("a quotation is not closed")) } else { Ok((word, "")) }
 }
 
-/// `xtables_save_string`: quotes words of other than letters, digits, `_`, `-`.
+/// Quotes words with characters besides letters, digits, `_`, `-` (`xtables_save_string`).
 pub(crate) fn quote(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     if !word.is_empty() && word.chars().all(plain) {
@@ -72,7 +72,7 @@ pub(crate) fn bare(word: &str) -> String {
 pub(crate) struct OptionReader<'a> {
     words: &'a [LineWord<'a>],
     at: usize,
-    /// `!` precedes the option.
+    /// Whether `!` precedes the option.
     not: bool,
     option: &'a str,
 }
@@ -109,7 +109,7 @@ impl<'a> OptionReader<'a> {
         text.join(" ")
     }
 
-    /// Takes an option with a preceding `!`.
+    /// Takes a known option and a preceding `!`.
     pub(crate) fn option(&mut self, known: impl Fn(&str) -> bool) -> Option<&'a str> {
         let not = self.peek() == Some("!");
         let at = self.at + usize::from(not);
@@ -118,13 +118,12 @@ impl<'a> OptionReader<'a> {
         Some(option)
     }
 
-    /// `of` requires it.
     pub(crate) fn require(&mut self, of: &str, option: &'static str) -> ParseResult<()> {
         let missing = || Problem::Missing { of: of.to_owned(), what: option };
         self.option(|word| word == option).map(|_| ()).ok_or_else(missing)
     }
 
-    /// Options without inversion.
+    /// Takes flags, which `!` cannot invert.
     pub(crate) fn flags(&mut self, flags: &mut [(&str, &mut bool)]) -> ParseResult<()> {
         while let Some(option) = self.option(|word| flags.iter().any(|(name, _)| *name == word)) {
             self.plain()?;
@@ -133,7 +132,7 @@ impl<'a> OptionReader<'a> {
         Ok(())
     }
 
-    /// Old iptables prints `!` here.
+    /// Takes a value; old iptables prints `!` before values.
     pub(crate) fn value(&mut self) -> ParseResult<&'a str> {
         if self.peek() == Some("!") && !self.not {
             self.not = true;
@@ -162,7 +161,7 @@ impl<'a> OptionReader<'a> {
         self.not
     }
 
-    /// Fails after `!`.
+    /// Fails if `!` precedes the option.
     pub(crate) fn plain(&self) -> ParseResult<()> {
         if self.not { Err(Problem::Impossible(format!("{} cannot be inverted by !", self.option))) } else { Ok(()) }
     }
@@ -172,7 +171,7 @@ impl<'a> OptionReader<'a> {
     }
 }
 
-/// `5`, `0x5`.
+/// Parses `5`, `0x5`.
 pub(crate) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
@@ -180,7 +179,7 @@ pub(crate) fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// `0x4000/0x4000`; `0x4000`: full mask.
+/// Parses `0x4000/0x4000`, or `0x4000` with full mask.
 pub(crate) fn marked(text: &str) -> Option<(u32, u32)> {
     match text.split_once('/') {
         Some((value, mask)) => Some((number(value)?, number(mask)?)),

@@ -1,4 +1,4 @@
-/// A predicate for reports.
+/// Returns the reason as a sentence's predicate.
 pub(crate) fn match_reason(name: &str) -> &'static str {
     match name {
         "bpf" => "runs a program over the packet",

@@ -4,20 +4,18 @@ use std::net::IpAddr;
 use crate::masked::{Masked, bits};
 use crate::protocol::{Family, Protocol};
 
-/// The kind of a part of a set element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ElementPart {
     Ip,
     /// The longest matching prefix decides.
     Net,
-    /// With protocol.
+    /// A port with protocol.
     Port,
-    /// Any protocol's (`bitmap:port`).
+    /// A port of any protocol (`bitmap:port`).
     PlainPort,
 }
 
-/// The value of an element part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PartValue {
@@ -33,7 +31,7 @@ pub(super) fn port_key(protocol: Protocol, port: u16) -> u128 {
 }
 
 impl PartValue {
-    /// Old ipset prints TCP ports without protocol.
+    /// Parses a value; old ipset prints TCP ports without protocol.
     pub(super) fn read(part: ElementPart, family: Family, text: &str) -> Option<PartValue> {
         let own = |masked: &Masked| masked.family == family;
         match part {
@@ -68,7 +66,7 @@ impl fmt::Display for PartValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PartValue::Ip(address) => write!(f, "{address}"),
-            // Printed without prefix length.
+            // A full prefix length is not printed.
             PartValue::Net(network) if network.prefix() == Some(network.family.bits()) => {
                 write!(f, "{}", network.address())
             }

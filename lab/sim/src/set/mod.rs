@@ -15,10 +15,9 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::matches::Side;
 
 type LookupKey = [u128; 3];
-/// 0: no prefix.
+/// Prefix lengths; 0 without prefix.
 type Lengths = [u8; 3];
 
-/// An IP set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct IpSet {
@@ -30,19 +29,19 @@ pub struct IpSet {
     pub family: Option<Family>,
     /// Options of the creation, without effect on verdicts.
     pub options: Vec<String>,
-    /// As listed.
+    /// In listing order.
     pub elements: Vec<Element>,
 }
 
 /// All sets of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sets {
-    /// As listed.
+    /// In listing order.
     pub sets: Vec<IpSet>,
 }
 
 impl Sets {
-    /// Output of `ipset save`.
+    /// Reads the output of `ipset save`.
     pub fn read(text: &str) -> Result<Sets, SetReadError> {
         read::read(text)
     }
@@ -70,7 +69,7 @@ impl fmt::Display for Sets {
 pub(crate) enum Membership {
     No,
     Yes,
-    /// By the most specific element.
+    /// The most specific element has `nomatch`.
     NoMatch,
 }
 
@@ -81,7 +80,7 @@ pub(crate) struct CompiledIpSet {
     family: Option<Family>,
     /// Longest first (net/netfilter/ipset/ip_set_hash_gen.h).
     lengths: Vec<Lengths>,
-    /// `nomatch`; expiry in seconds.
+    /// `nomatch`, and the expiry in seconds.
     elements: BTreeMap<(Lengths, LookupKey), (bool, Option<u64>)>,
 }
 
@@ -102,9 +101,9 @@ impl CompiledIpSet {
         CompiledIpSet { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
     }
 
-    /// `now`: seconds.
+    /// `now` is in seconds.
     pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Membership {
-        // ip_set_test: too few sides, another family.
+        // ip_set_test fails on too few sides or another family.
         if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
             return Membership::No;
         }
@@ -134,7 +133,7 @@ impl CompiledIpSet {
     }
 }
 
-/// net/netfilter/ipset/ip_set_getport.c.
+/// Returns a part's value (net/netfilter/ipset/ip_set_getport.c).
 fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
     let source = side == Side::Source;
     match part {
@@ -148,7 +147,7 @@ fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
                         to
                     }
                 }
-                // Hash types: ICMP type and code, else port 0.
+                // Hash types use ICMP type and code, otherwise port 0.
                 _ if part == ElementPart::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
                 (None, None) => 0,

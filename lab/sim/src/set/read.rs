@@ -8,7 +8,7 @@ use crate::protocol::Family;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("sets, line {line}: {problem}: {text}")]
 pub struct SetReadError {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     /// The line.
     pub text: String,
@@ -93,7 +93,7 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
                 element.timeout = Some(value.ok_or("a timeout is a number of seconds")?);
                 2
             }
-            // The last option.
+            // `comment` is the last option.
             "comment" => return Ok(element),
             "packets" | "bytes" | "skbmark" | "skbprio" | "skbqueue" => 2,
             _ => return Err(format!("option {option} is not modelled")),

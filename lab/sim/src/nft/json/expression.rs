@@ -20,7 +20,7 @@ pub(super) fn read(value: &Value) -> Expr {
             None => Expr::Word(word.clone()),
         },
         Value::Number(number) => Expr::Word(number.to_string()),
-        // `fib … oif` has booleans.
+        // `fib … oif` is compared with booleans.
         Value::Bool(there) => Expr::Word(if *there { "exists" } else { "missing" }.to_owned()),
         Value::Array(flags) => Expr::Flags(flags.iter().map(read).collect()),
         Value::Object(object) => match object.iter().next() {
@@ -84,7 +84,7 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
     })
 }
 
-/// `@name`, or pairs.
+/// Reads `@name` or pairs.
 pub(super) fn map(value: &Value) -> Option<Expr> {
     match value {
         Value::String(_) => Some(read(value)),

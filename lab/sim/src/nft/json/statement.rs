@@ -79,7 +79,7 @@ fn element(inner: &Value) -> Option<Statement> {
 
 fn nat(kind: NatKind, inner: &Value) -> Option<Statement> {
     let (address, port) = (inner.get("addr").map(expression::read), inner.get("port").map(expression::read));
-    // `netmap`, ranges from maps.
+    // `netmap` and ranges from maps are not modelled.
     if words(inner.get("type_flags")).iter().any(|flag| flag != "concat") {
         return None;
     }

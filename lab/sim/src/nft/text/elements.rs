@@ -3,7 +3,7 @@ use super::statement::verdict;
 use super::tokens::Tokens;
 use crate::nft::{Element, ElementKey, ElementValue, Expr};
 
-/// `{ key timeout 3h expires 2h59m : value, … }`.
+/// Reads `{ key timeout 3h expires 2h59m : value, … }`.
 pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Vec<Element>> {
     if !tokens.take("{") {
         return None;
@@ -51,7 +51,7 @@ fn element(tokens: &mut Tokens<'_>) -> Option<Element> {
     Some(element)
 }
 
-/// `1 . 2`.
+/// Reads `1 . 2`.
 fn literals(tokens: &mut Tokens<'_>) -> Option<Vec<Expr>> {
     let mut all = vec![expression::literal(tokens)?];
     while tokens.take(".") {
@@ -60,7 +60,7 @@ fn literals(tokens: &mut Tokens<'_>) -> Option<Vec<Expr>> {
     Some(all)
 }
 
-/// `1d2h3m4s5ms`, or seconds.
+/// Parses `1d2h3m4s5ms`, or seconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse::<u64>() {
         return seconds.checked_mul(1000);

@@ -17,7 +17,7 @@ const BINARIES: [(&str, Binary, u8); 9] = [
     ("lshift", Binary::Left, 4),
 ];
 
-/// Address, prefix, range or name.
+/// Parses an address, prefix, range or name.
 pub(super) fn word(text: &str) -> Expr {
     let address = |text: &str| text.parse::<IpAddr>().is_ok();
     let plain = |text: &str| Box::new(Expr::Word(text.to_owned()));
@@ -133,7 +133,7 @@ fn ct(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Ct { direction, key })
 }
 
-/// `saddr . iif type`.
+/// Reads `saddr . iif type`.
 fn fib(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let mut flags = vec![tokens.word()?.to_owned()];
     while tokens.take(".") {
@@ -143,12 +143,12 @@ fn fib(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Fib { flags, result })
 }
 
-/// Without ` . `.
+/// Reads an expression without concatenation.
 pub(super) fn one(tokens: &mut Tokens<'_>) -> Option<Expr> {
     binary(tokens, 0)
 }
 
-/// With ` . `.
+/// Reads an expression or concatenation.
 pub(super) fn one_or_more(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let first = binary(tokens, 0)?;
     if !tokens.is(".") {
@@ -161,7 +161,7 @@ pub(super) fn one_or_more(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Concat(parts))
 }
 
-/// Braces, or `@name`.
+/// Reads braces or `@name`.
 pub(super) fn set(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if tokens.is("{") {
         return elements::read(tokens).map(Expr::Elements);
@@ -172,7 +172,7 @@ pub(super) fn set(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::SetRef(name.to_owned()))
 }
 
-/// An expression, possibly followed by `map`.
+/// Reads an expression, possibly followed by `map`.
 pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let key = one_or_more(tokens)?;
     if !tokens.take("map") {
@@ -181,7 +181,7 @@ pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Map { key: Box::new(key), map: Box::new(set(tokens)?) })
 }
 
-/// Set, flags, or literals with ` . `.
+/// Reads a set, flags or concatenated literals.
 pub(super) fn compared_with(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if let Some(set) = set(tokens) {
         return Some(set);

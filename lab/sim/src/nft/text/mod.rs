@@ -88,7 +88,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
             Some("chain") => table.chains.push(chain(tokens)?),
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
-            // Only their uses matter.
+            // Only uses of these objects matter.
             Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
                 while !tokens.is("{") && !tokens.at_end() {
                     tokens.next();
@@ -131,7 +131,7 @@ fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
             return expected(tokens, "}");
         }
         let line = tokens.line();
-        // No rule begins so.
+        // No rule begins with `type`.
         if tokens.is("type") {
             chain.base = Some(base(tokens)?);
         } else if tokens.take("policy") {
@@ -156,7 +156,7 @@ fn policy(tokens: &mut Tokens<'_>) -> ReadResult<ChainPolicy> {
     }
 }
 
-/// `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`.
+/// Reads `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`.
 fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     tokens.take("type");
     let kind = name(tokens, "a type")?;
@@ -196,7 +196,7 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     Ok(base)
 }
 
-/// After the first unmodelled statement the text is one statement.
+/// Reads a rule, from the first unmodelled statement on as text.
 fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     let mut rule = Rule { line, statements: Vec::new(), comment: None };
     while !tokens.at_end() {
@@ -245,7 +245,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
             Some("size") => set.size = tokens.word().and_then(|word| word.parse().ok()),
             Some("timeout") => set.timeout = tokens.word().and_then(elements::milliseconds),
             Some("comment") => set.comment = tokens.word().map(str::to_owned),
-            // Without effect on membership.
+            // These do not affect membership.
             Some("gc-interval" | "policy" | "counter" | "auto-merge" | "last") => drop(tokens.rest_of_line()),
             Some("elements") => {
                 tokens.take("=");
@@ -270,7 +270,7 @@ fn of_expression(tokens: &mut Tokens<'_>) -> Option<DeclaredType> {
     expression::one(tokens).map(DeclaredType::Of)
 }
 
-/// `ipv4_addr . inet_service : verdict`.
+/// Reads `ipv4_addr . inet_service : verdict`.
 fn types(
     tokens: &mut Tokens<'_>,
     is_map: bool,

@@ -1,4 +1,4 @@
-//! `None`: not modelled.
+//! Reads statements; `None` means not modelled.
 
 use super::elements::milliseconds;
 use super::expression::{self, compared_with, one_or_more, value};
@@ -50,7 +50,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
     }
 }
 
-/// `tcp option maxseg size set rt mtu`.
+/// Reads `tcp option maxseg size set rt mtu`.
 fn segment_size(tokens: &mut Tokens<'_>) -> Option<Statement> {
     let from = tokens.offset();
     for word in ["tcp", "option", "maxseg", "size", "set"] {
@@ -98,7 +98,7 @@ fn no_effect(tokens: &mut Tokens<'_>, what: &str) -> Option<Statement> {
     Some(Statement::NoEffect(tokens.since(from).to_owned()))
 }
 
-/// `limit rate over 10/second burst 5 packets`; byte limits are not modelled.
+/// Reads `limit rate over 10/second burst 5 packets`; byte limits are not modelled.
 fn limit(tokens: &mut Tokens<'_>) -> Option<Statement> {
     tokens.next();
     tokens.take("rate").then_some(())?;
@@ -127,7 +127,7 @@ fn reject(tokens: &mut Tokens<'_>) -> Option<Statement> {
     Some(Statement::Reject(Some((protocol, tokens.word()?.to_owned()))))
 }
 
-/// `dnat ip to ADDRESS:PORT`, `dnat ip addr . port to KEY map @MAP`, `masquerade to :1024-65535 fully-random`.
+/// Reads `dnat ip to ADDRESS:PORT`, `dnat ip addr . port to KEY map @MAP`, `masquerade to :1024-65535 fully-random`.
 fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
     tokens.next();
     let family = ["ip6", "ip"].into_iter().find(|family| tokens.take(family)).map(str::to_owned);
@@ -145,7 +145,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
         } else {
             let text = tokens.word()?;
             (address, port) = endpoint(text);
-            // ` . ` may separate them.
+            // ` . ` may separate address and port.
             if tokens.take(".") {
                 port = Some(expression::literal(tokens)?);
             }
@@ -160,7 +160,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
     (!missing).then_some(Statement::Nat { kind, family, address, port, flags })
 }
 
-/// `10.0.0.1`, `10.0.0.1:80`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`, `[fd00::1]:80`.
+/// Parses `10.0.0.1`, `10.0.0.1:80`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`, `[fd00::1]:80`.
 fn endpoint(text: &str) -> (Option<Expr>, Option<Expr>) {
     if let Some(inner) = text.strip_prefix('[')
         && let Some((address, port)) = inner.split_once(']')
@@ -173,7 +173,7 @@ fn endpoint(text: &str) -> (Option<Expr>, Option<Expr>) {
     }
 }
 
-/// `update @set { ip saddr timeout 3h : data }`.
+/// Reads `update @set { ip saddr timeout 3h : data }`.
 fn element(tokens: &mut Tokens<'_>, operation: SetOperation) -> Option<Statement> {
     tokens.next();
     let set = tokens.word()?.strip_prefix('@')?.to_owned();
@@ -184,7 +184,7 @@ fn element(tokens: &mut Tokens<'_>, operation: SetOperation) -> Option<Statement
     tokens.take("}").then_some(Statement::Element { operation, set, key, data, timeout })
 }
 
-/// Comparisons, `vmap` and `set`.
+/// Reads comparisons, `vmap` and `set`.
 fn matching(tokens: &mut Tokens<'_>) -> Option<Statement> {
     if !expression::is_selector(tokens) && !tokens.is("(") {
         return None;

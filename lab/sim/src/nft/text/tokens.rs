@@ -4,7 +4,7 @@ use crate::nft::NftReadError;
 pub(super) struct Token<'a> {
     pub(super) kind: TokenKind,
     pub(super) text: &'a str,
-    /// In the listing; includes quotes.
+    /// Offset in the listing, quotes included.
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) line: usize,
@@ -18,13 +18,13 @@ pub(super) enum TokenKind {
     End,
 }
 
-/// Longer ones first.
+/// Longer symbols first.
 const SYMBOLS: [&str; 18] =
     ["==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", ",", ";", "=", "<", ">", "&", "|", "^"];
 
 const BY_IPTABLES: &str = "is managed by iptables";
 
-/// Also the lines of [`BY_IPTABLES`] comments.
+/// Returns tokens and the lines of [`BY_IPTABLES`] comments.
 pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadError> {
     let (mut tokens, mut managed) = (Vec::new(), Vec::new());
     let (mut at, mut line) = (0, 1);
@@ -56,7 +56,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
             at += symbol.len();
         } else {
             let ends = |c: char| c.is_whitespace() || "{}(),;=<>&|^\"".contains(c);
-            // `!` unless `=` follows.
+            // A single `!` is a word.
             let length = if next == '!' { 1 } else { rest.find(ends).unwrap_or(rest.len()) };
             tokens.push(Token { kind: TokenKind::Word, text: &rest[..length], from: at, to: at + length, line });
             at += length;
@@ -135,7 +135,7 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// The statement began with `depth` open braces.
+    /// Skips a statement that began with `depth` open braces.
     pub(super) fn skip_statement(&mut self, depth: usize) {
         while self.depth > depth || !self.at_end() {
             if self.next().is_none() {
@@ -144,7 +144,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Or up to `;`; includes braces.
+    /// Takes the line up to `;`, braces included.
     pub(super) fn rest_of_line(&mut self) -> &'a str {
         let from = self.offset();
         self.skip_statement(self.depth);
@@ -164,7 +164,7 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// Ends at the last taken token.
+    /// Returns the text up to the last taken token.
     pub(super) fn since(&self, from: usize) -> &'a str {
         let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
         self.whole.get(from..to).unwrap_or_default()

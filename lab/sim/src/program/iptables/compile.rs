@@ -40,7 +40,6 @@ impl<'a> MachineNames<'a> {
 
 struct Compiler<'a> {
     machine: &'a MachineNames<'a>,
-    /// Number of counters and limits.
     counters: usize,
 }
 
@@ -147,7 +146,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// `None`: unknown. Error: missing.
+    /// A missing set is `None` if further sets may exist.
     fn set(&self, name: &str) -> Result<Option<usize>, String> {
         match self.machine.sets.iter().position(|known| known.name == name) {
             None if !self.machine.other_sets => Err(name.to_owned()),
@@ -166,7 +165,7 @@ impl Compiler<'_> {
             }
             Match::Statistic(Statistic::Nth { not, every, packet }) => {
                 self.counters += 1;
-                // libxt_statistic: `packet` matches first.
+                // In libxt_statistic, packet number `packet` matches first.
                 let first = every - 1 - packet;
                 Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
             }
@@ -198,14 +197,14 @@ impl Compiler<'_> {
             Match::IpRange(range) => Check::IpRange(range.clone()),
             Match::Owner(owner) => Check::Open(OpenCheck::Owner(*owner)),
             Match::Socket(socket) => Check::Open(OpenCheck::Socket(*socket)),
-            // First packet on an idle machine.
+            // Judged for the first packet on an idle machine.
             Match::Hashlimit(limit) => Check::Constant(!limit.above),
             Match::Connlimit(limit) => Check::Constant(limit.holds_for_one()),
             Match::Mac(test) => Check::Open(OpenCheck::Mac(*test)),
             Match::PacketType(test) => Check::PacketType(*test),
             Match::Length(test) => Check::Open(OpenCheck::Length(*test)),
             Match::TcpMss(test) => Check::Open(OpenCheck::TcpMss(*test)),
-            // Without IPsec.
+            // Judged without IPsec.
             Match::Policy(policy) => Check::Constant(policy.none),
             Match::Ipvs(Ipvs { handled, options }) => {
                 Check::Open(OpenCheck::Ipvs { handled: *handled, more: !options.is_empty() })

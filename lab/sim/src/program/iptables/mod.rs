@@ -24,10 +24,10 @@ use crate::trace::RuleRef;
 pub enum CompileError {
     #[error("table {table}, line {line}: unknown set {set:?}")]
     NoSet { table: TableName, line: usize, set: String },
-    /// Only in rules changed after reading.
+    /// Occurs only in rules changed after reading.
     #[error("table {table}, line {line}: unknown chain {chain:?}")]
     NoChain { table: TableName, line: usize, chain: String },
-    /// Refused by the kernel.
+    /// A loop, which the kernel refuses.
     #[error("table {table}: chain {chain:?} reaches itself")]
     Loop { table: TableName, chain: String },
 }
@@ -90,7 +90,7 @@ pub(crate) enum Check {
         counter: usize,
     },
     Recent(RecentCheck),
-    /// `changes`: by local rules.
+    /// `changes`: whether local rules change the set.
     Set {
         not: bool,
         set: usize,
@@ -121,12 +121,12 @@ pub(crate) enum OpenCheck {
     Mac(Test<MacAddress>),
     Length(Test<NumberRange>),
     TcpMss(Test<NumberRange>),
-    /// `more`: conditions on the connection.
+    /// `more`: whether conditions on the connection follow.
     Ipvs {
         handled: Option<Test<()>>,
         more: bool,
     },
-    /// A port with a placeholder name.
+    /// A bridge port with a placeholder name.
     Port {
         input: bool,
         test: Interfaces,
@@ -152,7 +152,7 @@ impl Check {
     }
 }
 
-/// Chains are indexes.
+/// A target; chains are indexes.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
     Continue,
@@ -175,14 +175,13 @@ pub(crate) enum Action {
     Notrack,
     Track(Zone),
     ChangeSets(Box<[Arc<str>]>),
-    /// `name`: for assumptions.
+    /// `name`: how assumptions name the target.
     Unknown {
         name: Option<Arc<str>>,
         why: Arc<str>,
     },
 }
 
-/// `-i` and `-o`.
 #[derive(Debug, Clone)]
 pub(crate) struct InterfaceTests {
     pub(crate) input: Option<Interfaces>,

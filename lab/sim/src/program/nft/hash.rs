@@ -1,4 +1,4 @@
-//! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), scaled.
+//! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), scaled to a modulus.
 
 use crate::nft::DataType;
 
@@ -8,7 +8,6 @@ fn word(bytes: &[u8]) -> u32 {
     bytes.iter().take(4).enumerate().fold(0, |sum, (at, byte)| sum | u32::from(*byte) << (8 * at))
 }
 
-/// Little-endian.
 fn jhash(key: &[u8], seed: u32) -> u32 {
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
     let begin = GOLDEN.wrapping_add(length).wrapping_add(seed);
@@ -43,7 +42,7 @@ fn jhash(key: &[u8], seed: u32) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Padded to four bytes.
+/// Returns a value's bytes, padded to four.
 pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     let length = usize::try_from(kind.bits().div_ceil(8)).unwrap_or(16);
     let all = value.to_be_bytes();
@@ -64,7 +63,7 @@ pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     bytes
 }
 
-/// `reciprocal_scale` (include/linux/kernel.h).
+/// Scales the hash by `reciprocal_scale` (include/linux/kernel.h).
 pub(crate) fn below(key: &[u8], seed: u32, modulus: u32) -> u32 {
     u32::try_from((u64::from(jhash(key, seed)) * u64::from(modulus)) >> 32).unwrap_or(0)
 }

@@ -19,7 +19,7 @@ use crate::trace::RuleRef;
 pub(crate) enum CompiledExpr {
     Constant(u128),
     Field(PacketField),
-    /// Result bits.
+    /// Operator, operands, bits of the result.
     Binary(Binary, Box<CompiledExpr>, Box<CompiledExpr>, u32),
     Random {
         modulus: u32,
@@ -30,7 +30,7 @@ pub(crate) enum CompiledExpr {
         offset: u32,
         counter: usize,
     },
-    /// Random without key or seed.
+    /// Random if key or seed is missing.
     Hash {
         key: Option<Vec<(CompiledExpr, DataType)>>,
         modulus: u32,
@@ -44,7 +44,7 @@ pub(crate) enum CompiledExpr {
     NotModelled(Arc<str>),
 }
 
-/// Chains are indexes.
+/// A verdict; chains are indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompiledVerdict {
     Accept,
@@ -57,9 +57,9 @@ pub(crate) enum CompiledVerdict {
 
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledComparison {
-    /// All parts in range.
+    /// Every part is in range.
     Within { not: bool, ranges: Vec<(u128, u128)> },
-    /// Any bit.
+    /// Any bit is set.
     Any { not: bool, bits: u128 },
     /// The set contains the value.
     In { not: bool, set: usize },

@@ -7,7 +7,7 @@ use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 use crate::names;
 
-/// By the routing tables.
+/// An address's type in the routing tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum AddressType {

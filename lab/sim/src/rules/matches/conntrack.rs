@@ -54,7 +54,7 @@ const STATUSES: [(&str, u8); 4] = [
 ];
 
 impl Status {
-    /// By a helper; never set here.
+    /// Opened through a helper; the simulator never sets it.
     pub const EXPECTED: u8 = 1;
     /// `SEEN_REPLY`.
     pub const SEEN_REPLY: u8 = 2;
@@ -70,7 +70,6 @@ fn list(names: &[(&str, u8)], text: &str) -> Option<u8> {
     })
 }
 
-/// A part of the tuples of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum TupleField {
@@ -80,7 +79,6 @@ pub enum TupleField {
     ReplyDestination,
 }
 
-/// A condition on a part of the tuples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FieldTest {
@@ -101,7 +99,7 @@ const PORTS: [(&str, TupleField); 4] = [
     ("--ctrepldstport", TupleField::ReplyDestination),
 ];
 
-/// All must hold.
+/// `-m conntrack`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Conntrack {

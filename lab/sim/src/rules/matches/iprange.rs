@@ -8,12 +8,12 @@ use super::super::error::{ParseResult, Problem};
 use super::super::nat::addresses;
 use super::super::tokens::OptionReader;
 
-/// All must hold.
+/// `-m iprange`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpRange {
-    /// First and last.
+    /// First and last address.
     pub source: Option<Test<(IpAddr, IpAddr)>>,
-    /// First and last.
+    /// First and last address.
     pub destination: Option<Test<(IpAddr, IpAddr)>>,
 }
 

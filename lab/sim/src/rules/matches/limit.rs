@@ -9,14 +9,14 @@ use super::super::tokens::OptionReader;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Limit {
-    /// Packets.
+    /// Packets per `seconds`.
     pub times: u32,
-    /// Per 1, 60, 3600 or 86400 seconds.
+    /// The period: 1, 60, 3600 or 86400.
     pub seconds: u32,
     pub burst: u32,
 }
 
-/// Printed short; long ones are read, too.
+/// Short name (printed), long name (also read), seconds.
 const UNITS: [(&str, &str, u32); 4] =
     [("sec", "second", 1), ("min", "minute", 60), ("hour", "hour", 3600), ("day", "day", 86_400)];
 
@@ -45,7 +45,7 @@ impl Limit {
         Ok(this)
     }
 
-    /// Credit per packet, in milliseconds.
+    /// Returns a packet's cost in milliseconds of credit.
     #[must_use]
     pub fn cost(&self) -> u64 {
         u64::from(self.seconds) * 1000 / u64::from(self.times.max(1))

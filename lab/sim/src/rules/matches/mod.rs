@@ -59,13 +59,12 @@ use super::header::RuleHeader;
 use super::tokens::{OptionReader, marked, quote};
 use crate::protocol::{Family, Protocol};
 
-/// A match, named as in iptables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Match {
     /// Always matches.
     Comment(String),
-    /// True: `-m state`.
+    /// `true` for `-m state`.
     Conntrack(Conntrack, bool),
     /// Value and mask.
     Mark(Test<(u32, u32)>),
@@ -82,7 +81,7 @@ pub enum Match {
     IpRange(IpRange),
     Rpfilter(Rpfilter),
     Limit(Limit),
-    /// Always matches without quota.
+    /// Always matches, assuming an object without quota.
     Nfacct(String),
     Owner(Owner),
     Socket(SocketMatch),
@@ -94,10 +93,9 @@ pub enum Match {
     TcpMss(Test<NumberRange>),
     Policy(IpsecPolicy),
     Ipvs(Ipvs),
-    /// Unmodelled: only by [`super::Rules::read_any`].
+    /// An unmodelled match, kept by [`super::Rules::read_any`].
     Unknown {
         name: String,
-        /// As text.
         options: String,
     },
 }
@@ -108,7 +106,7 @@ fn text(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseRe
     Ok(words.value()?.to_owned())
 }
 
-/// `length` and `tcpmss` (net/netfilter/xt_length.c, xt_tcpmss.c).
+/// Reads the sizes of `length` and `tcpmss` (net/netfilter/xt_length.c, xt_tcpmss.c).
 fn sizes(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<Test<NumberRange>> {
     words.require(&format!("match {of}"), option)?;
     words.test("a number, or first:last", NumberRange::parse)
@@ -184,7 +182,7 @@ impl Match {
         })
     }
 
-    /// The name in iptables.
+    /// Returns the name in iptables.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

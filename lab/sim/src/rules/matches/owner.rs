@@ -9,15 +9,15 @@ use super::super::tokens::OptionReader;
 /// User or group IDs.
 pub type IdRange = (u32, u32);
 
-/// All must hold.
+/// `-m owner`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Owner {
-    /// A local socket sends.
+    /// `--socket-exists`.
     pub socket_exists: Option<Test<()>>,
     pub user: Option<Test<IdRange>>,
     pub group: Option<Test<IdRange>>,
-    /// With supplementary groups.
+    /// Also compares supplementary groups.
     pub supplementary: bool,
 }
 
@@ -48,7 +48,7 @@ impl Owner {
         Ok(this)
     }
 
-    /// Fully inverted (`match ^ invert`).
+    /// Whether all conditions are inverted (`match ^ invert`).
     pub(crate) fn holds_without_socket(&self) -> bool {
         let inverted = |test: &Option<Test<IdRange>>| test.is_none_or(|test| test.not);
         !self.supplementary

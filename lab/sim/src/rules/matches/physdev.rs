@@ -7,7 +7,7 @@ use super::super::error::{ParseResult, Problem};
 use super::super::header::InterfacePattern;
 use super::super::tokens::OptionReader;
 
-/// All must hold.
+/// `-m physdev`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Physdev {

@@ -7,7 +7,7 @@ use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 
-/// Without IPsec only `--pol none` matches.
+/// `-m policy`; without IPsec only `--pol none` matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpsecPolicy {
     /// `--dir in`.
@@ -60,12 +60,12 @@ impl fmt::Display for IpsecPolicy {
     }
 }
 
-/// `ipvs`.
+/// `-m ipvs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
     /// `--ipvs`: handled by IPVS.
     pub handled: Option<Test<()>>,
-    /// For IPVS packets only.
+    /// Conditions on IPVS packets.
     pub options: Vec<TextOption>,
 }
 

@@ -8,7 +8,7 @@ use super::super::tokens::OptionReader;
 use crate::names;
 use crate::protocol::Protocol;
 
-/// Of ports or sizes, inclusive.
+/// An inclusive range of ports or sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct NumberRange {
@@ -17,7 +17,7 @@ pub struct NumberRange {
 }
 
 impl NumberRange {
-    /// `80`, `80:90`, `:90`, `80:`.
+    /// Parses `80`, `80:90`, `:90`, `80:`.
     #[must_use]
     pub fn parse(text: &str) -> Option<NumberRange> {
         let (first, last) = text.split_once(':').unwrap_or((text, text));
@@ -27,13 +27,13 @@ impl NumberRange {
         (range.first <= range.last).then_some(range)
     }
 
-    /// Inclusive.
+    /// Whether the range contains `number`.
     #[must_use]
     pub fn contains(&self, number: u16) -> bool {
         (self.first..=self.last).contains(&number)
     }
 
-    /// `None`: some of `possible`.
+    /// `None` if the range contains only some of `possible`.
     pub(crate) fn contains_all(self, possible: NumberRange) -> Option<bool> {
         if self.contains(possible.first) && self.contains(possible.last) {
             Some(true)
@@ -51,7 +51,7 @@ impl fmt::Display for NumberRange {
     }
 }
 
-/// `set`, of those in `mask`.
+/// Of the flags `mask`, exactly `set` are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TcpFlagsTest {
@@ -75,7 +75,7 @@ fn print_flags(bits: u8) -> String {
     if bits == 0 { "NONE".to_owned() } else { names::flags(&FLAGS, bits) }
 }
 
-/// `tcp`, `udp`, `sctp`.
+/// The match `tcp`, `udp` or `sctp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortMatch {
     /// Equal to the rule's `-p`.
@@ -134,7 +134,6 @@ impl fmt::Display for PortMatch {
     }
 }
 
-/// Compared ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum MultiportSide {
@@ -143,7 +142,7 @@ pub enum MultiportSide {
     Either,
 }
 
-/// Ports and ranges, any of which matches.
+/// `-m multiport`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Multiport {

@@ -7,7 +7,7 @@ use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// Decides for the first packet.
+/// `-m hashlimit`, judged for the first packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Hashlimit {
@@ -62,7 +62,7 @@ impl fmt::Display for Hashlimit {
     }
 }
 
-/// Decides for one connection.
+/// `-m connlimit`, judged for a single connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Connlimit {

@@ -10,13 +10,13 @@ use crate::protocol::Family;
 /// Action on the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecentAction {
-    /// Always matches.
+    /// Adds the address; always matches.
     Set,
     /// Matches listed addresses.
     Check,
-    /// `Check` that renews the address.
+    /// Like `Check`, but renews the address.
     Update,
-    /// `Check` that removes the address.
+    /// Like `Check`, but removes the address.
     Remove,
 }
 
@@ -29,15 +29,14 @@ pub struct Recent {
     pub not: bool,
     /// Maximum age (`--seconds`).
     pub seconds: Option<u32>,
-    /// Removes older entries.
+    /// Removes entries older than `seconds`.
     pub reap: bool,
-    /// Packets at least (`--hitcount`).
+    /// Minimum number of packets (`--hitcount`).
     pub hitcount: Option<u32>,
-    /// Both families share lists.
+    /// The list's name; both families share lists.
     pub list: String,
-    /// Mask of the address.
     pub mask: IpAddr,
-    /// Looks at the destination, not the source.
+    /// `--rdest`.
     pub destination: bool,
 }
 
@@ -94,7 +93,7 @@ impl Recent {
         }
         let of = || "match recent".to_owned();
         this.action = action.ok_or(Problem::Missing { of: of(), what: "--set, --rcheck, --update or --remove" })?;
-        // recent_mt_check refuses.
+        // recent_mt_check refuses `--reap` alone.
         if this.reap && this.seconds.is_none() {
             return Err(Problem::Missing { of: of(), what: "--seconds with --reap" });
         }

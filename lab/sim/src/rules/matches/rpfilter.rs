@@ -11,7 +11,7 @@ use super::super::tokens::OptionReader;
 pub struct Rpfilter {
     /// Accepts any interface.
     pub loose: bool,
-    /// Routes by mark.
+    /// Uses the mark for routing.
     pub valid_mark: bool,
     /// Accepts own addresses as source.
     pub accept_local: bool,

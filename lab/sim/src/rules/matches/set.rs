@@ -5,7 +5,6 @@ use std::fmt;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// The end of the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Side {
@@ -20,9 +19,9 @@ pub struct SetMatch {
     /// Inverted by `!`.
     pub not: bool,
     pub set: String,
-    /// One per part of an element.
+    /// One side per part of an element.
     pub sides: Vec<Side>,
-    /// `--return-nomatch`: only elements with `nomatch`.
+    /// `--return-nomatch`: matches only elements with `nomatch`.
     pub return_nomatch: bool,
     /// `! --update-counters`; without effect on verdicts.
     pub no_update_counters: bool,
@@ -35,7 +34,7 @@ fn sides(text: &str) -> Option<Vec<Side>> {
         _ => None,
     };
     let all: Vec<Side> = text.split(',').map(one).collect::<Option<_>>()?;
-    // IPSET_DIM_MAX.
+    // IPSET_DIM_MAX is 6.
     (all.len() <= 6).then_some(all)
 }
 

@@ -9,11 +9,11 @@ use super::super::tokens::OptionReader;
 /// `-m socket`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketMatch {
-    /// Only transparent sockets.
+    /// Matches only transparent sockets.
     pub transparent: bool,
     /// Wildcard sockets match, too.
     pub no_wildcard: bool,
-    /// Copies the mark to the packet.
+    /// Copies the socket's mark to the packet.
     pub restore_mark: bool,
 }
 

@@ -12,19 +12,19 @@ pub const THRESHOLD_ONE: u32 = 0x8000_0000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Statistic {
-    /// 31 random bits below `threshold`.
+    /// Matches if 31 random bits are below `threshold`.
     Random {
         /// Inverted by `!`.
         not: bool,
-        /// Out of 2³¹ ("lround(0x80000000 * p)"); `iptables-save`'s 11 digits identify it.
+        /// The probability out of 2³¹ ("lround(0x80000000 * p)"), which `iptables-save`'s 11 digits identify.
         threshold: u32,
     },
-    /// One of `every` packets.
+    /// Matches one of `every` packets.
     Nth {
         /// Inverted by `!`.
         not: bool,
         every: u32,
-        /// From 0.
+        /// Counted from 0.
         packet: u32,
     },
 }
@@ -41,7 +41,7 @@ fn threshold(text: &str) -> Option<u32> {
     u32::try_from(rounded).ok().filter(|threshold| *threshold <= THRESHOLD_ONE)
 }
 
-/// 11 digits, as `iptables-save`.
+/// Prints 11 digits, as `iptables-save` does.
 fn decimal(threshold: u32) -> String {
     let scale = 100_000_000_000_u128;
     let rounded = (u128::from(threshold) * scale * 2 + u128::from(THRESHOLD_ONE)) / (2 * u128::from(THRESHOLD_ONE));

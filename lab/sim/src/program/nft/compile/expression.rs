@@ -11,7 +11,7 @@ impl Compiler<'_> {
         Ok((loads?, parts.iter().map(Expr::kind).collect()))
     }
 
-    /// `wanted`: literals' type.
+    /// `wanted` is the type of literals.
     pub(super) fn load(&mut self, expr: &Expr, wanted: Option<DataType>) -> Result<CompiledExpr, MissingReference> {
         let unknown = || CompiledExpr::NotModelled(expr.to_string().into());
         Ok(match expr {

@@ -14,17 +14,17 @@ use crate::program::nft::{
 };
 use crate::protocol::Family;
 
-/// Only in rules changed after reading.
+/// A missing chain or set; occurs only in rules changed after reading.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("nftables, table {family} {table}: unknown {what} {name:?}")]
 pub struct MissingReference {
-    /// Of the table.
+    /// The table's family.
     pub family: TableFamily,
     /// The table.
     pub table: String,
     /// `chain` or `set`.
     pub what: &'static str,
-    /// Its name.
+    /// The missing name.
     pub name: String,
 }
 
@@ -33,13 +33,12 @@ struct Compiler<'a> {
     interfaces: &'a [Arc<str>],
     chains: HashMap<&'a str, usize>,
     named: HashMap<&'a str, usize>,
-    /// Named, then anonymous.
+    /// Named sets, then anonymous sets.
     sets: Vec<CompiledSet>,
-    /// Rotations and limits of all tables.
     counters: usize,
 }
 
-/// `beside_iptables`: skips tables of iptables-nft.
+/// `beside_iptables`: whether to skip tables of iptables-nft.
 pub(crate) fn compile(
     ruleset: &Arc<Ruleset>,
     interfaces: &[Arc<str>],
@@ -77,7 +76,7 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// Latest first among equal priorities (`nf_hook_entries_grow`); listings are by creation.
+/// Sorts by priority, among equals the latest first (`nf_hook_entries_grow`).
 fn sort(at: &mut AtHook) {
     for chains in [&mut at.filters, &mut at.nats] {
         chains.reverse();
@@ -139,7 +138,7 @@ impl Compiler<'_> {
         MissingReference { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
     }
 
-    /// From 1, as the kernel.
+    /// Returns an index from 1, as in the kernel.
     fn interface(&self, name: &str) -> Option<u128> {
         let at = self.interfaces.iter().position(|known| **known == *name)?;
         u128::try_from(at + 1).ok()

@@ -21,7 +21,7 @@ impl Compiler<'_> {
         let has = |flag: &str| set.flags.iter().any(|one| one == flag);
         let name = (self.table.family, self.table.name.clone(), set.name.clone());
         let mut compiled = CompiledSet {
-            // Old kernels print no `dynamic`.
+            // Old kernels do not report `dynamic`.
             dynamic: (has("dynamic") || has("timeout")).then_some(name),
             timeout: set.timeout,
             size: set.size.and_then(|size| usize::try_from(size).ok()),
@@ -40,7 +40,7 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    /// `data`: a map's types.
+    /// `data`: a map's data types.
     pub(super) fn anonymous(
         &mut self,
         elements: &[Element],

@@ -105,7 +105,7 @@ impl Compiler<'_> {
             }
             Relation::Without if single => Some(CompiledComparison::Any { not: true, bits: first }),
             Relation::Implicit | Relation::Equal | Relation::NotEqual => within(ranges),
-            // From 0 to the largest.
+            // Comparisons become ranges from 0 to the largest value.
             Relation::Less if single => {
                 below(first).map_or_else(|| within(vec![(1, 0)]), |last| within(vec![(0, last)]))
             }
@@ -141,7 +141,7 @@ impl Compiler<'_> {
         Ok(Some(Nat { kind, family, address, port, range }))
     }
 
-    /// `kind: None`: an address.
+    /// Without `kind`, `expr` is an address.
     fn to(&mut self, expr: Option<&Expr>, kind: Option<DataType>) -> Result<Option<NatOperand>, MissingReference> {
         let Some(expr) = expr else { return Ok(Some(NatOperand::Nothing)) };
         let interface = |name: &str| self.interface(name);
@@ -154,7 +154,7 @@ impl Compiler<'_> {
     }
 }
 
-/// IPv4, IPv6; `None`: not modelled.
+/// Returns the answers for IPv4 and IPv6; `None` if not modelled.
 fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let Some((protocol, name)) = with else {
         return Some((RejectWith::port_unreachable(Family::V4), RejectWith::port_unreachable(Family::V6)));
@@ -163,7 +163,7 @@ fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let v6 = |name: &str| RejectWith::of_nft(Family::V6, name);
     match protocol.as_str() {
         "tcp" if name == "reset" => Some((RejectWith::TcpReset, RejectWith::TcpReset)),
-        // Other families never match.
+        // The rule matches no other family.
         "icmp" => v4(name).map(|with| (with, with)),
         "icmpv6" => v6(name).map(|with| (with, with)),
         // net/netfilter/nft_reject.c, icmp_code_v4 and icmp_code_v6.
