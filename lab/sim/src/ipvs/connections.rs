@@ -264,8 +264,8 @@ impl IpvsState {
     }
 }
 
-/// Whether a SYN replaces a connection: if ended (`is_new_conn_expected`), with expire_nodest_conn also if the server has
-/// weight 0; never with conn_reuse_mode 0.
+/// Whether a SYN replaces a connection: if ended (`is_new_conn_expected`), with expire_nodest_conn also if the server
+/// has weight 0; never with conn_reuse_mode 0.
 fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
     let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;
