@@ -16,7 +16,7 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Updates the package lists if the network allows. Fails without apt.
+    /// Updates the package lists if possible. Fails without apt.
     pub fn open(cache: &Cache) -> Result<Apt, VmError> {
         let state = cache.folder("apt")?;
         let failed = || VmError::io(format!("preparing {}", state.display()));
@@ -33,7 +33,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The dependency, with prefix `wanted`, of the first existing meta package.
+    /// Returns the first existing meta package's dependency with prefix `wanted`.
     pub fn resolve(&self, metas: &[&str], wanted: &str) -> Result<String, VmError> {
         for meta in metas {
             let output = self.run("apt-cache", ["depends", meta])?;
@@ -49,7 +49,7 @@ impl Apt {
         )))
     }
 
-    /// Returns the downloaded files.
+    /// Downloads packages and returns their files.
     pub fn download(&self, packages: &[&str], with_dependencies: bool) -> Result<Vec<PathBuf>, VmError> {
         let how: &[&str] = if with_dependencies {
             &["install", "--download-only", "--no-install-recommends", "--yes"]
@@ -92,7 +92,7 @@ impl Apt {
     }
 }
 
-/// Unpacks into `folder`.
+/// Unpacks a package into `folder`.
 pub fn unpack(package: &Path, folder: &Path) -> Result<(), VmError> {
     let name = package.file_name().unwrap_or_default().to_string_lossy();
     let output = Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder).env("LC_ALL", "C").output();
@@ -124,7 +124,7 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
     options
 }
 
-/// Files and bytes in `apt-get --print-uris`: lines of `'URI' FILE BYTES HASH`.
+/// Returns the numbers of files and bytes that `apt-get --print-uris` lists.
 fn to_download(text: &str) -> (usize, u64) {
     let sizes = text.lines().filter(|line| line.starts_with('\'')).map(|line| line.split(' ').nth(2)?.parse().ok());
     sizes.flatten().fold((0, 0), |(files, bytes), size: u64| (files + 1, bytes + size))
@@ -138,7 +138,7 @@ fn complaint(stderr: &str) -> &str {
     stderr.lines().find_map(|line| line.strip_prefix("E: ")).unwrap_or("apt-get does not say why").trim()
 }
 
-/// The package in `NAME_VERSION_ARCHITECTURE.deb`.
+/// Returns the package's name from `NAME_VERSION_ARCHITECTURE.deb`.
 pub fn package_of(file: &Path) -> &str {
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
     name.split('_').next().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Compressed x86 kernels (`bzImage`, Documentation/arch/x86/boot.rst). Unpacking takes milliseconds here, and seconds
-//! at every boot of an emulated processor.
+//! Unpacks compressed x86 kernels (`bzImage`, Documentation/arch/x86/boot.rst), which takes milliseconds here and
+//! seconds at every boot of an emulated processor.
 
 use std::io::Read;
 
@@ -12,7 +12,7 @@ const VERSION: usize = 0x206;
 const RELEASE: usize = 0x20e;
 const PAYLOAD: usize = 0x248;
 const LENGTH: usize = 0x24c;
-/// The first protocol version with the payload's offset.
+/// The first boot protocol version with the payload's offset.
 const TELLS_PAYLOAD: u32 = 0x208;
 const SECTOR: usize = 512;
 
@@ -22,7 +22,7 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const LZ4_LEGACY: &[u8] = b"\x02\x21\x4c\x18";
 /// The largest unpacked block of a legacy LZ4 frame (`doc/lz4_Frame_format.md`).
 const LZ4_BLOCK: usize = 8 << 20;
-/// A larger kernel is damaged.
+/// The size limit in bytes; a larger kernel is damaged.
 const LARGEST: usize = 1 << 30;
 
 /// The ELF note with the entry point (`XEN_ELFNOTE_PHYS32_ENTRY`, `include/xen/interface/elfnote.h`), without which
@@ -39,7 +39,7 @@ fn offset(bytes: &[u8], at: usize) -> Option<usize> {
     word::<4>(bytes, at)?.try_into().ok()
 }
 
-/// The release, such as `6.1.0-56-amd64`; `None`: no bzImage.
+/// Returns the release, such as `6.1.0-56-amd64`; `None` for other files.
 pub fn release(image: &[u8]) -> Option<String> {
     if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
         return None;
@@ -49,7 +49,7 @@ pub fn release(image: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(text).split(' ').next()?.to_owned())
 }
 
-/// The unpacked kernel; `None`: unknown compression, or no entry note.
+/// Returns the unpacked kernel; `None` if compression or entry note are unknown.
 pub fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     if release(image).is_none() || word::<2>(image, VERSION)? < TELLS_PAYLOAD {
         return None;
@@ -74,7 +74,7 @@ pub fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     elf::has_note(&kernel, ENTRY_NOTE.0, ENTRY_NOTE.1).then_some(kernel)
 }
 
-/// Each block follows its length.
+/// Decompresses blocks, each of which follows its length.
 fn lz4_legacy(mut rest: &[u8]) -> Option<Vec<u8>> {
     let (mut all, mut block) = (Vec::new(), vec![0; LZ4_BLOCK]);
     while !rest.is_empty() {

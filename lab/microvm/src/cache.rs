@@ -11,12 +11,11 @@ use nix::libc::O_NOFOLLOW;
 use super::VmError;
 use super::tree;
 
-/// Changes with the structure of the cache.
 const LAYOUT: &str = "v1";
 /// The file with the hash.
 const SEAL: &str = "seal";
 
-/// See the module.
+/// A private folder of parts.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
@@ -26,15 +25,15 @@ pub struct Cache {
 /// An undamaged part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
-    /// Folder.
+    /// The part's folder.
     pub path: PathBuf,
     /// Hash of its content.
     pub hash: String,
 }
 
 impl Cache {
-    /// Opens the first that is set of `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` and `~/.cache/svclab`. Fails if
-    /// another user could write there.
+    /// Opens the first of `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` and `~/.cache/svclab` that is set. Fails if
+    /// others could write there.
     pub fn open(told: Option<&Path>) -> Result<Cache, VmError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = told
@@ -53,19 +52,19 @@ impl Cache {
         Ok(Cache { root, report: |_| () })
     }
 
-    /// `report` gets a line with the bytes before each download.
+    /// Calls `report` with each download's size before it starts.
     pub fn reporting(self, report: fn(&str)) -> Cache {
         Cache { report, ..self }
     }
 
-    /// A folder without hash, created if missing.
+    /// Returns a folder without hash, created if missing.
     pub fn folder(&self, name: &str) -> Result<PathBuf, VmError> {
         let path = self.root.join(name);
         fs::create_dir_all(&path).map_err(VmError::io(format!("making {}", path.display())))?;
         Ok(path)
     }
 
-    /// An existing undamaged part.
+    /// Returns a part if it exists undamaged.
     pub fn find(&self, name: &str) -> Option<Sealed> {
         let folder = self.root.join(name);
         let hash = fs::read_to_string(folder.join(SEAL)).ok()?;
@@ -73,13 +72,12 @@ impl Cache {
         (tree::is_owned(&folder, own()).ok()? && tree::hash(&path).ok()? == hash).then_some(Sealed { path, hash })
     }
 
-    /// If the part is missing or damaged, `build` fills its folder, while a lock makes other processes wait.
+    /// Returns a part; if it is missing or damaged, `build` fills its folder under a lock.
     pub fn get(&self, name: &str, build: impl FnOnce(&Path) -> Result<(), VmError>) -> Result<Sealed, VmError> {
         if let Some(found) = self.find(name) {
             return Ok(found);
         }
         let _only_one = self.lock(&name.replace('/', "-"))?;
-        // Another process may have built it meanwhile.
         if let Some(found) = self.find(name) {
             return Ok(found);
         }
@@ -110,7 +108,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// Keeps the `keep` newest parts of folder `kind`.
+    /// Deletes all but the `keep` newest parts in folder `kind`.
     pub(super) fn prune(&self, kind: &str, keep: usize) {
         let Ok(entries) = fs::read_dir(self.root.join(kind)) else { return };
         let age = |path: &Path| fs::metadata(path.join(SEAL)).and_then(|meta| meta.modified()).ok();
@@ -119,7 +117,7 @@ impl Cache {
         parts.sort();
         parts.reverse();
         for (_, path) in parts.into_iter().skip(keep) {
-            // Running processes keep their open files; a failure keeps the part.
+            // Running processes keep their open files; failures are ignored.
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -129,7 +127,7 @@ fn own() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Fails if another user can write at `root` or replace it.
+/// Creates `root`; fails if another user can change it.
 fn make_private(root: &Path) -> Result<(), VmError> {
     let look = |path: &Path| fs::metadata(path).map_err(VmError::io(format!("looking at {}", path.display())));
     let unsafe_because = |path: &Path, why: &str| {
@@ -165,7 +163,7 @@ fn may_hold(folder: &Metadata) -> bool {
     trusted && (folder.mode() & 0o022 == 0 || folder.mode() & 0o1000 != 0)
 }
 
-/// In a user namespace the host's root may lack a number (`/proc/sys/kernel/overflowuid`).
+/// Whether `uid` means a user without number in this user namespace (`/proc/sys/kernel/overflowuid`).
 fn is_unmapped(uid: u32) -> bool {
     let all_users = fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.trim_end().ends_with(" 4294967295"));
     !all_users && fs::read_to_string("/proc/sys/kernel/overflowuid").is_ok_and(|text| text.trim() == uid.to_string())

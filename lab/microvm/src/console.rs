@@ -9,7 +9,7 @@ use data_encoding::BASE64;
 const TEXT: &str = "svclab> ";
 const PIECE: &str = "svclab= ";
 const END: &str = "svclab! ";
-/// Per line.
+/// Bytes of a result per line.
 const PIECE_BYTES: usize = 3 * 1024;
 /// Lines in an error message.
 const TAIL: usize = 30;
@@ -66,13 +66,13 @@ impl Console {
             return Some(text.to_owned());
         }
         if let Some((name, piece)) = line.split_once(PIECE).and_then(|(_, rest)| rest.split_once(' ')) {
-            // A damaged piece is noticed at the end, because bytes are missing.
+            // The final count of bytes reveals a damaged piece.
             let bytes = BASE64.decode(piece.as_bytes()).unwrap_or_default();
             self.results.entry(name.to_owned()).or_default().extend(bytes);
         } else if let Some((status, length)) = line.split_once(END).and_then(|(_, rest)| rest.split_once(' ')) {
             self.ended = status.parse().ok().zip(length.parse().ok());
         } else {
-            // Kept apart from the last lines, which pages of registers will fill.
+            // Kept separately, because register dumps fill the last lines.
             let panic = line.split_once("Kernel panic - not syncing: ").map(|(_, why)| why.to_owned());
             self.panic = self.panic.take().or(panic);
             self.keep(line);
@@ -90,14 +90,14 @@ impl Console {
         self.tail.push_back(line.to_owned());
     }
 
-    /// `None` until every byte of the results has arrived.
+    /// Returns the finished job once all results have arrived.
     pub fn ended(&self) -> Option<Ended> {
         let (status, length) = self.ended?;
         let complete = self.results.values().map(Vec::len).sum::<usize>() == length;
         complete.then(|| Ended { status, results: self.results.clone() })
     }
 
-    /// Reason of a kernel panic.
+    /// The reason of a kernel panic.
     pub fn panic(&self) -> Option<&str> {
         self.panic.as_deref()
     }

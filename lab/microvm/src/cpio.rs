@@ -27,13 +27,13 @@ impl Archive {
         }
     }
 
-    /// With its parents.
+    /// Adds a file with its parent directories.
     pub fn file(&mut self, path: &str, data: Vec<u8>, executable: bool) {
         let mode = REGULAR | if executable { 0o755 } else { 0o644 };
         self.put(path, CpioEntry { mode, data });
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, target: &str) {
         self.put(path, CpioEntry { mode: LINK | 0o777, data: target.as_bytes().to_vec() });
     }
@@ -50,7 +50,7 @@ impl Archive {
         self.0.insert(path.to_owned(), entry);
     }
 
-    /// Inode numbers differ, because the kernel hard-links equal ones. Fails for files of 4 GiB.
+    /// Writes the archive. Inode numbers differ, because the kernel hard-links equal ones. Fails for files of 4 GiB.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (number, (path, entry)) in (1..).zip(&self.0) {
             record(out, number, entry.mode, path, &entry.data)?;

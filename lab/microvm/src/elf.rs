@@ -13,7 +13,7 @@ fn segments(bytes: &[u8]) -> Option<&[ProgramHeader64<LittleEndian>]> {
     header(bytes)?.program_headers(LittleEndian, bytes).ok()
 }
 
-/// Without symbols and debug information. `None`: no 64-bit ELF file.
+/// Returns an ELF file without symbols and debug information; `None` for others.
 pub fn loaded_part(bytes: &[u8]) -> Option<Vec<u8>> {
     let ends = segments(bytes)?.iter().map(|segment| {
         let (at, length) = segment.file_range(LittleEndian);
@@ -27,7 +27,7 @@ pub fn loaded_part(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(kept)
 }
 
-/// The dynamic loader; `None`: a static program.
+/// Returns the dynamic loader's path; `None` for a static program.
 pub fn interpreter(bytes: &[u8]) -> Option<String> {
     let name = segments(bytes)?.iter().find_map(|segment| segment.interpreter(LittleEndian, bytes).ok()?)?;
     Some(String::from_utf8_lossy(name).into_owned())
@@ -40,7 +40,7 @@ pub fn has_note(bytes: &[u8], name: &[u8], kind: u32) -> bool {
     notes.any(|note| note.n_type(LittleEndian) == kind && note.name_bytes() == name)
 }
 
-/// Content of a section.
+/// Returns a section's content.
 pub fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let sections = header(bytes)?.sections(LittleEndian, bytes).ok()?;
     let (_, section) = sections.section_by_name(LittleEndian, name.as_bytes())?;

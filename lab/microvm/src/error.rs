@@ -5,7 +5,7 @@ use std::io;
 /// What failed and why.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// The caller stopped it.
+    /// The caller stopped the microVM.
     #[error("the microVM was stopped")]
     Stopped,
     /// A file operation failed.
@@ -30,7 +30,7 @@ pub enum VmError {
     Guest {
         /// The cause.
         why: String,
-        /// Last lines.
+        /// The last lines of the console.
         console: String,
     },
 }

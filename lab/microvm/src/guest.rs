@@ -18,13 +18,13 @@ use super::job::{GuestJob, PLACE};
 /// Exit status if the job cannot start.
 const UNABLE: u8 = 3;
 
-/// Below `/proc/sys` (`Documentation/admin-guide/sysctl/`); missing settings are skipped.
+/// Settings below `/proc/sys` (`Documentation/admin-guide/sysctl/`); missing ones are skipped.
 const SETTINGS: [(&str, &str); 7] = [
-    // Without memory the kernel must not kill a proxy that is under test.
+    // Out of memory, the kernel must not kill the tested proxy.
     ("vm/panic_on_oom", "1"),
-    // PID 1 loads every module.
+    // The kernel must load no modules, because PID 1 does.
     ("kernel/modprobe", "\n"),
-    // Timers that wake idle machines several times a second.
+    // Disables timers that wake idle machines several times a second.
     ("vm/compaction_proactiveness", "0"),
     ("vm/stat_interval", "3600"),
     ("vm/dirty_writeback_centisecs", "0"),
@@ -32,7 +32,7 @@ const SETTINGS: [(&str, &str); 7] = [
     ("net/ipv6/neigh/default/interval_probe_time_ms", "3600000"),
 ];
 
-/// Parts of module names.
+/// Beginnings of the names of IPVS modules.
 const IPVS: [&str; 2] = ["ip_vs", "xt_ipvs"];
 
 /// The first process's only argument.
@@ -85,7 +85,7 @@ fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     files.sort();
     let is_ipvs = |file: &PathBuf| IPVS.iter().any(|part| file.to_string_lossy().contains(part));
     for file in files.into_iter().filter(|file| ipvs || !is_ipvs(file)) {
-        // A module may lack its hardware or be loaded already; scenarios show missing functions.
+        // Ignored: hardware may be missing, or the module loaded already.
         if let Err(error) = nix::kmod::finit_module(&File::open(&file)?, c"", nix::kmod::ModuleInitFlags::empty()) {
             console::text(&mut io::stdout(), &format!("module {}: {error}", file.display()))?;
         }

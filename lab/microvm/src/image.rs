@@ -11,17 +11,16 @@ use super::cpio::Archive;
 use super::kernels::{KERNEL, Kernel, MODULES};
 use super::{VmError, elf, tools, tree};
 
-/// Changes with the structure of the image.
 const LAYOUT: &str = "3";
-/// Every build of the programs makes an image.
+/// The number of cached images; every build of the programs makes one.
 const KEPT: usize = 6;
 const ARCHIVE: &str = "initramfs";
-/// In loading order.
+/// The folder of modules, named in loading order.
 pub(super) const GUEST_MODULES: &str = "usr/lib/modules/svclab";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// In `LIBRARIES` and where programs name it (System V ABI for AMD64).
+/// The dynamic loader (System V ABI for AMD64).
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// Links to busybox, unless another package has the program.
+/// Programs that link to busybox, unless another package has them.
 const APPLETS: &str = "[ awk basename cat chmod clear cp cut date dirname dmesg du echo env expr false find free grep head \
     hostname id kill killall less ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping ping6 printf ps \
     pwd readlink reset rm rmdir sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail tee test timeout top touch tr \
@@ -45,12 +44,12 @@ impl Image {
         self.sealed.path.join(ARCHIVE)
     }
 
-    /// Of kernel and archive.
+    /// The hash of kernel and archive.
     pub fn hash(&self) -> &str {
         &self.sealed.hash
     }
 
-    /// Hash without the programs.
+    /// The hash of everything but the programs.
     pub fn base(&self) -> &str {
         &self.base
     }
@@ -66,7 +65,7 @@ impl Image {
             for library in libraries {
                 files.insert(merged_usr_path(&library), (read(Path::new(&library))?, library.ends_with(".so.2")));
             }
-            // Scripts stay unchanged.
+            // Scripts, which are not ELF, stay unchanged.
             files.insert(format!("usr/bin/{name}"), (elf::loaded_part(&bytes).unwrap_or(bytes), true));
         }
         let mut parts: Vec<&[u8]> = vec![LAYOUT.as_bytes(), kernel.hash.as_bytes(), tools.hash.as_bytes()];
@@ -119,7 +118,7 @@ fn archive(kernel: &Path, tools: &Path, programs: BTreeMap<String, (Vec<u8>, boo
     archive.file("etc/protocols", protocols.to_vec(), false);
     add(&mut archive, &tools.join("bin"), "usr/bin", true)?;
     add(&mut archive, &tools.join("lib"), LIBRARIES, false)?;
-    // The tools' loader; a dynamic program brings the host's.
+    // A dynamic program replaces the tools' loader by the host's.
     archive.file(&format!("usr/lib64/{LOADER}"), read(&tools.join("lib").join(LOADER))?, true);
     add(&mut archive, &tools.join("xtables"), &format!("{LIBRARIES}/xtables"), false)?;
     add(&mut archive, &kernel.join(MODULES), GUEST_MODULES, false)?;
@@ -165,7 +164,7 @@ fn libraries(program: &Path, bytes: &[u8]) -> Result<Vec<String>, VmError> {
     Ok(paths)
 }
 
-/// Parses the loader's list; the error is a missing library.
+/// Parses the loader's list of libraries; fails if one is missing.
 fn library_paths(text: &str) -> Result<Vec<String>, String> {
     let mut paths = Vec::new();
     for (name, found) in text.lines().filter_map(|line| line.trim().split_once(" => ")) {
@@ -177,7 +176,7 @@ fn library_paths(text: &str) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// `/usr` is merged.
+/// Returns the path below `/usr`.
 fn merged_usr_path(path: &str) -> String {
     let path = path.trim_start_matches('/');
     if path.starts_with("usr/") { path.to_owned() } else { format!("usr/{path}") }

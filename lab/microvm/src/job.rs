@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::cpio::Archive;
 
 pub(super) const PLACE: &str = "job.json";
-/// For relative paths.
 const DIRECTORY: &str = "job";
 
 /// The work of a guest.
@@ -21,8 +20,8 @@ pub struct GuestJob {
     pub args: Vec<String>,
     /// Result files by name; missing ones are skipped.
     pub results: BTreeMap<String, String>,
-    /// Loads IPVS, which wakes the machine several times a second per network namespace: hours of virtual time would
-    /// take minutes.
+    /// Whether to load IPVS, which wakes the machine several times a second per network namespace and slows virtual
+    /// time.
     pub ipvs: bool,
     /// Symbolic links by path.
     #[serde(skip)]
@@ -33,7 +32,7 @@ pub struct GuestJob {
 }
 
 impl GuestJob {
-    /// Fails for too large files.
+    /// Returns the archive. Fails for too large files.
     pub fn archive(&self) -> io::Result<Vec<u8>> {
         let mut archive = Archive::default();
         archive.directory(DIRECTORY);

@@ -16,7 +16,7 @@ use super::{tools, tree};
 /// A kernel to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kernel {
-    /// By package.
+    /// A kernel of a Debian package.
     Packaged(&'static Packaged),
     /// A `vmlinuz` with modules beside it or under `/lib/modules`.
     File(PathBuf),
@@ -27,13 +27,13 @@ pub enum Kernel {
 pub struct Packaged {
     /// The name for `--kernel`.
     pub name: &'static str,
-    /// Each depends on some release's newest version.
+    /// Meta packages, each depending on a release's newest kernel.
     metas: &'static [&'static str],
     /// Prefix of the package's name: a meta package may depend on another version.
     begins: &'static str,
 }
 
-/// The cloud flavour has all network functions, no hardware drivers, and a quarter of the size.
+/// Kernels of the cloud flavour, which is smaller: it lacks hardware drivers.
 pub static PACKAGED: [Packaged; 2] = [
     Packaged {
         name: "debian-6.1",
@@ -77,16 +77,15 @@ impl FromStr for Kernel {
     }
 }
 
-/// Names in a part: kernel, folder of modules, file with the release.
+/// Names of kernel, modules' folder and release file in a part.
 pub(super) const KERNEL: &str = "kernel";
 pub(super) const MODULES: &str = "modules";
 pub(super) const RELEASE: &str = "release";
 
-/// Changes with the structure of a part.
 const LAYOUT: &str = "2";
 
 impl Kernel {
-    /// From the cache, or fetched.
+    /// Returns kernel and modules from the cache, or fetches them.
     pub fn part(&self, cache: &Cache) -> Result<Sealed, VmError> {
         cache.get(&self.cache_name()?, |folder| match self {
             Kernel::Packaged(packaged) => {
@@ -104,7 +103,7 @@ impl Kernel {
         })
     }
 
-    /// Whether an undamaged part is cached.
+    /// Whether the kernel is cached.
     pub fn is_cached(&self, cache: &Cache) -> bool {
         self.cache_name().is_ok_and(|place| cache.find(&place).is_some())
     }

@@ -11,9 +11,8 @@ use super::qemu::{self, QemuProgram};
 
 /// The message of a kernel without archive and disk (`mount_root_generic` in `init/do_mounts.c`).
 const BOOTED: &str = "Unable to mount root fs";
-/// Ten times the duration of a boot.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After a reboot the answer may differ.
+/// Identifies the host's boot, for which results are valid.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Whether `kernel` boots. Tested once per boot of the host.
@@ -41,7 +40,7 @@ fn boots(program: &QemuProgram, kernel: &Path, deadline: Duration) -> bool {
     let mut guest = launch::Guest::new(child, console);
     let (end, mut said) = (Instant::now() + deadline, Vec::new());
     loop {
-        // Checked first, so that the output is complete.
+        // Checked before reading, so that the output is complete.
         let over = guest.is_over();
         said.extend(guest.new_output().unwrap_or_default());
         if String::from_utf8_lossy(&said).contains(BOOTED) {
@@ -58,7 +57,7 @@ fn boots(program: &QemuProgram, kernel: &Path, deadline: Duration) -> bool {
 mod tests {
     use super::*;
 
-    /// Gets its console from QEMU's arguments, then runs `rest`.
+    /// Returns a fake QEMU: a script with the console's path that runs `rest`.
     fn pretending(rest: &str) -> QemuProgram {
         let find = "for word; do case $word in file,*path=*) console=${word##*path=};; esac; done";
         let command = ["sh", "-c", &format!("{find}; {rest}"), "qemu"].map(str::to_owned);

@@ -18,10 +18,9 @@ use super::image::Image;
 use super::job::GuestJob;
 use super::qemu::{self, Boot, Clock, QemuProgram};
 
-/// Between reads of the console.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// `progress` gets the guest's lines. Fails if the job exceeds `deadline` on the host's clock.
+/// Runs a job; calls `progress` with the guest's lines. Fails after `deadline` on the host's clock.
 pub fn run(
     program: &QemuProgram,
     image: &Image,
@@ -55,12 +54,12 @@ pub fn run_unless(
 pub struct BootedVm {
     guest: Guest,
     console: Console,
-    /// QEMU reads it during its start.
+    /// The archive, which QEMU reads during its start.
     _archive: File,
 }
 
 impl BootedVm {
-    /// `line` is the other end of a second serial line.
+    /// Starts a microVM. `line` is the other end of a second serial line.
     pub fn boot(
         program: &QemuProgram,
         image: &Image,
@@ -83,15 +82,14 @@ impl BootedVm {
         Ok(BootedVm { guest: Guest::new(child, console), console: Console::default(), _archive: archive })
     }
 
-    /// Waits for the job; `progress` gets the guest's lines. `look`, called several times a second, returns the
-    /// exceeded deadline, or fails.
+    /// Waits for the job; calls `progress` with the guest's lines. `look`, called several times a second, returns an
+    /// exceeded deadline or fails.
     pub fn attend(
         mut self,
         progress: &mut dyn FnMut(&str),
         look: &mut dyn FnMut() -> Result<Option<Duration>, VmError>,
     ) -> Result<Ended, VmError> {
         loop {
-            // Checked first, so that the output is complete.
             let is_over = self.guest.is_over();
             let came = self.guest.new_output().map_err(VmError::io("reading the microVM's console"))?;
             for line in self.console.feed(&came) {
@@ -128,12 +126,11 @@ impl Guest {
         Guest { child, line, read: 0 }
     }
 
-    /// Also true if the state is unknown.
+    /// Whether QEMU has ended, or its state is unknown.
     pub(super) fn is_over(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The console since the last call.
     pub(super) fn new_output(&mut self) -> io::Result<Vec<u8>> {
         let (mut output, mut piece) = (Vec::new(), [0; 16 * 1024]);
         loop {
@@ -167,7 +164,6 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // The job is over.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -177,7 +173,6 @@ pub(super) fn start(program: &QemuProgram, arguments: &[String]) -> Result<Child
     start_with(program, arguments, None)
 }
 
-/// `line`: standard input and output.
 fn start_with(program: &QemuProgram, arguments: &[String], line: Option<OwnedFd>) -> Result<Child, VmError> {
     let (name, first) = program.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
     let mut command = Command::new(name);
@@ -201,13 +196,12 @@ fn archive(image: &Image, job: &GuestJob) -> io::Result<File> {
     Ok(archive)
 }
 
-/// Children inherit the file.
+/// Creates a file in memory that children inherit.
 pub(super) fn memory_file(name: &str) -> io::Result<File> {
     let descriptor: OwnedFd = memfd_create(name, MFdFlags::empty())?;
     Ok(File::from(descriptor))
 }
 
-/// The path by which a child opens an inherited descriptor.
 pub(super) fn inherited_path(file: &File) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::VmError;
 use super::elf;
 
-/// Loaded at boot; missing ones may be built in.
+/// Modules to load at boot; missing ones may be built in.
 pub const WANTED: &[&str] = &[
     "nf_conntrack nf_nat nf_conntrack_netlink nfnetlink_log",
     // iptables over nf_tables
@@ -32,13 +32,13 @@ pub const WANTED: &[&str] = &[
 /// A kernel module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// With `_` for `-`.
+    /// The name, with `_` for `-`.
     pub name: String,
-    /// Uncompressed.
+    /// The uncompressed file.
     pub object: Vec<u8>,
 }
 
-/// With dependencies, in loading order.
+/// Returns `wanted` modules with their dependencies in loading order.
 pub fn in_order(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, VmError> {
     let files = index(folder).map_err(VmError::io(format!("looking for modules in {}", folder.display())))?;
     let mut walk = ModuleWalk { files, seen: BTreeSet::new(), modules: Vec::new() };
@@ -56,7 +56,7 @@ struct ModuleWalk {
 
 impl ModuleWalk {
     fn visit(&mut self, name: &str) -> Result<(), VmError> {
-        // Modules request an algorithm by name; the portable one also provides it.
+        // A module `…_generic` provides the algorithm that modules request by name.
         let portable = format!("{name}_generic");
         let name = if self.files.contains_key(name) { name } else { &portable };
         // A missing module is built in or unavailable.
@@ -104,8 +104,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(object)
 }
 
-/// Removes the signature: `struct module_signature`, whose last word is its length, and a mark
-/// (`include/linux/module_signature.h`). Its verification is most of the loading time; the image's hash covers it.
+/// Removes the signature and its marker (`include/linux/module_signature.h`), because verification is most of the
+/// loading time; the image's hash covers modules.
 fn unsigned(object: &[u8]) -> &[u8] {
     const MARK: &[u8] = b"~Module signature appended~\n";
     const TRAILER: usize = 12;
@@ -145,7 +145,6 @@ mod tests {
         let names_at = bytes.len();
         bytes.extend(names);
         let table = bytes.len();
-        // SHT_PROGBITS and SHT_STRTAB.
         for (name, kind, at, length) in [(1_u32, 1_u32, at, info.len()), (0, 3, names_at, names.len())] {
             let mut header = vec![0; 64];
             header[0..4].copy_from_slice(&name.to_le_bytes());

@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 pub struct Abilities {
     /// Kernel release.
     pub release: String,
-    /// Such as `ipvs/mh`.
+    /// Names of working functions, such as `ipvs/mh`.
     pub can: BTreeSet<String>,
 }
 
 const SCHEDULERS: [&str; 14] =
     ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos"];
 
-/// Hundreds of endpoints' rules in one message.
+/// Name of the test of large transactions.
 const LARGE_BATCHES: &str = "largeBatches";
 const LARGE_BATCH: usize = 1000;
 
-/// Names and commands; `nft` takes a script.
+/// Functions and commands that test them; `nft` takes a script.
 const OPERATIONS: &[(&str, &[&str])] = &[
     ("iptables/nft", &["iptables-nft -t nat -S"]),
     ("iptables/legacy", &["iptables-legacy -t nat -S"]),
@@ -64,7 +64,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Leaves objects in the namespace.
+/// Tests all functions; leaves objects in the namespace.
 pub fn all() -> Abilities {
     let release =
         nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
@@ -88,7 +88,7 @@ pub fn all() -> Abilities {
 }
 
 impl Abilities {
-    /// One line per group.
+    /// Describes functions, a line per group.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
         for name in &self.can {
@@ -105,13 +105,13 @@ impl Abilities {
     }
 }
 
-/// Identifies the tests of a result.
+/// Returns a text that changes with the tests.
 pub fn operations() -> String {
     format!("{OPERATIONS:?}{SCHEDULERS:?}{LARGE_BATCHES}{LARGE_BATCH}")
 }
 
-/// iptables-nft sends a transaction as one message. Only in the first user namespace can `SO_SNDBUFFORCE` enlarge the
-/// socket buffer for it.
+/// Whether one large iptables-nft message works. `SO_SNDBUFFORCE` enlarges the socket buffer only in the first user
+/// namespace.
 fn takes_large_batches() -> bool {
     let mut text = "*filter\n:PROBE - [0:0]\n".to_owned();
     for number in 0..LARGE_BATCH {
@@ -125,7 +125,6 @@ fn takes_large_batches() -> bool {
     })
 }
 
-/// A script of `nft` is one word.
 fn words(command: &str) -> Vec<&str> {
     match command.split_once(' ') {
         Some(("nft", script)) => vec!["nft", script],

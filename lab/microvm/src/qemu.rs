@@ -11,12 +11,12 @@ use super::tools;
 /// Processors and clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// One processor, whose instruction count is the time. Skips idle time. The seed decides random numbers.
+    /// One processor, whose instruction count is the time. Idle time is skipped.
     Counted {
-        /// Of random numbers.
+        /// The seed of random numbers.
         seed: u64,
     },
-    /// Several processors, the host's clock.
+    /// Several processors and the host's clock.
     Host {
         /// Hardware virtualization.
         kvm: bool,
@@ -44,10 +44,10 @@ pub struct Boot {
 
 /// In MiB: three times the unpacked size of an image with debug builds.
 pub const MEMORY: u32 = 1024;
-/// With the host's clock. More are no faster under emulation.
+/// More processors are no faster under emulation.
 const PROCESSORS: u32 = 2;
 
-/// Starts QEMU.
+/// How to start QEMU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QemuProgram {
     /// Program and first arguments.
@@ -57,7 +57,7 @@ pub struct QemuProgram {
 }
 
 impl QemuProgram {
-    /// The host's, the cached, or a fetched one.
+    /// Returns the host's QEMU, else a cached or fetched one.
     pub fn find(cache: &Cache) -> Result<QemuProgram, VmError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
@@ -67,7 +67,7 @@ impl QemuProgram {
         }
     }
 
-    /// Such as `7.2.22`. Emulation, instruction counts and seeds depend on it.
+    /// Returns the version, such as `7.2.22`; emulation, instruction counts and seeds depend on it.
     pub fn version(&self) -> Result<String, VmError> {
         let (name, first) = self.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
         let output = Command::new(name).args(first).arg("--version").envs(self.env.iter().cloned()).output();
@@ -111,8 +111,8 @@ fn kernel_arguments(clock: Clock, program: &str) -> String {
     )
 }
 
-/// `rdrand` gives random numbers. Without `arat`, which keeps the timer in sleep, the kernel ticks 250 times a second.
-/// `q35` has an HPET, whose range exceeds the timers of QEMU's `microvm`.
+/// Returns QEMU's arguments. `rdrand` gives random numbers; without `arat` the kernel ticks 250 times a second. `q35`
+/// has an HPET with sufficient range.
 pub fn arguments(boot: &Boot) -> Vec<String> {
     let machine = match boot.clock {
         Clock::Counted { seed } => format!(
@@ -136,20 +136,18 @@ pub fn arguments(boot: &Boot) -> Vec<String> {
 
 const KVM: &str = "-M q35 -accel kvm -cpu host";
 
-/// For the KVM test.
 pub(super) fn probe_arguments(kernel: &Path, console: &Path) -> Vec<String> {
     bare(KVM, 256, kernel, console, "console=ttyS0 panic=-1 reboot=t")
 }
 
-/// No other devices.
+/// Returns arguments for a machine without other devices.
 fn bare(machine: &str, memory: u32, kernel: &Path, console: &Path, append: &str) -> Vec<String> {
     let fixed = "-nodefaults -no-user-config -nic none -display none -monitor none -no-reboot";
     let mut arguments: Vec<String> = format!("{machine} {fixed}").split_whitespace().map(str::to_owned).collect();
-    // QEMU's escape for a comma.
     let console = console.display().to_string().replace(',', ",,");
     for (option, value) in [
         ("-m", memory.to_string()),
-        // A full pipe would stop the guest.
+        // A file, because a full pipe would stop the guest.
         ("-chardev", format!("file,id=console,path={console}")),
         ("-serial", "chardev:console".to_owned()),
         ("-kernel", kernel.display().to_string()),

@@ -9,10 +9,10 @@ use super::cache::{Cache, Sealed};
 use super::tree;
 
 const PACKAGES: [&str; 7] = ["busybox-static", "conntrack", "iproute2", "ipset", "iptables", "ipvsadm", "nftables"];
-/// With and without merged `/usr`.
+/// Folders of libraries, with and without merged `/usr`.
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 
-/// `bin`, `lib` and `xtables` (iptables' extensions).
+/// Returns tools for guests: `bin`, `lib` and `xtables` (iptables' extensions).
 pub(super) fn guest(cache: &Cache) -> Result<Sealed, VmError> {
     let name = format!("packages/tools-{}", &tree::hash_of(PACKAGES)[..12]);
     cache.get(&name, |folder| {
@@ -36,7 +36,7 @@ pub(super) fn guest(cache: &Cache) -> Result<Sealed, VmError> {
     })
 }
 
-/// With libraries, firmware and the emulation module.
+/// Returns QEMU with libraries, firmware and the emulation module.
 pub(super) fn qemu(cache: &Cache) -> Result<Sealed, VmError> {
     cache.get("packages/qemu", |folder| {
         let apt = Apt::open(cache)?;
@@ -59,13 +59,12 @@ pub(super) fn qemu(cache: &Cache) -> Result<Sealed, VmError> {
     })
 }
 
-/// Deleted on drop.
 pub(super) fn temporary_folder(cache: &Cache) -> Result<tempfile::TempDir, VmError> {
     let folder = cache.folder("scratch")?;
     tempfile::tempdir_in(&folder).map_err(VmError::io(format!("making a folder in {}", folder.display())))
 }
 
-/// Skips sub-folders; links stay within `to`.
+/// Copies wanted files; skips sub-folders. Links stay within `to`.
 fn copy_files(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), VmError> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     let failed = || VmError::io(format!("copying {} to {}", from.display(), to.display()));

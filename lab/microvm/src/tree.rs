@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// Hexadecimal SHA-256 of paths, kinds, execute permissions and contents.
+/// Returns the hexadecimal SHA-256 of paths, kinds, execute permissions and contents.
 pub(super) fn hash(folder: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     feed(&mut hasher, folder, Path::new(""))?;
@@ -27,7 +27,7 @@ pub(super) fn is_owned(folder: &Path, uid: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Hexadecimal SHA-256 of parts and their lengths.
+/// Returns the hexadecimal SHA-256 of parts and their lengths.
 pub(super) fn hash_of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

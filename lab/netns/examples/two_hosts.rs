@@ -1,4 +1,4 @@
-//! `cargo run -p svclab-netns --example two_hosts`, without root.
+//! Connects two hosts: `cargo run -p svclab-netns --example two_hosts`, without root.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
@@ -12,7 +12,6 @@ use svclab_netns::{sandbox, sockets};
 const ETH0: u32 = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Before any other thread exists.
     sandbox::enter()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(connect())
 }

@@ -1,6 +1,6 @@
 //! Captures packets on all interfaces of a namespace (packet(7)).
 //!
-//! The kernel queues and timestamps packets, so reading can wait. A full queue drops.
+//! The kernel timestamps and queues packets, so reading can wait. It drops packets while the queue is full.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-/// Bytes, with the kernel's overhead.
+/// Bytes, including the kernel's overhead.
 const QUEUE: usize = 8 << 20;
 /// Bytes read per packet, above useful snap lengths.
 pub const LONGEST: usize = 2048;
@@ -20,7 +20,7 @@ pub const LONGEST: usize = 2048;
 /// A captured packet without link header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// Since the Unix epoch.
+    /// Time since the Unix epoch.
     pub at: Duration,
     /// Interface index.
     pub interface: u32,
@@ -28,7 +28,7 @@ pub struct CapturedPacket {
     pub protocol: u16,
     /// Link type (`ARPHRD_…`).
     pub hardware: u16,
-    /// `PACKET_…`.
+    /// Direction (`PACKET_…`).
     pub direction: u8,
     /// Sender's link address.
     pub address: [u8; 8],
@@ -40,12 +40,12 @@ pub struct CapturedPacket {
     pub bytes: Vec<u8>,
 }
 
-/// Copies every packet.
+/// A socket that receives a copy of every packet.
 #[derive(Debug)]
 pub struct Capture(OwnedFd);
 
 impl Capture {
-    /// Call on the namespace's thread.
+    /// Opens a capture; call on the namespace's thread.
     pub fn open() -> io::Result<Capture> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, SockProtocol::EthAll)?;
@@ -55,7 +55,7 @@ impl Capture {
         Ok(Capture(socket))
     }
 
-    /// The first `most` wanted packets; others are lost.
+    /// Returns the first `most` wanted packets and discards all others.
     pub fn packets(&self, most: usize, wanted: impl Fn(&CapturedPacket) -> bool) -> io::Result<Vec<CapturedPacket>> {
         let mut packets = Vec::new();
         while packets.len() < most {
@@ -63,7 +63,7 @@ impl Capture {
                 Ok(Some(packet)) if wanted(&packet) => packets.push(packet),
                 Ok(_) => {}
                 Err(Errno::EAGAIN) => break,
-                // An interface went down; others continue.
+                // An interface went down; capture continues on others.
                 Err(Errno::ENETDOWN) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -71,12 +71,12 @@ impl Capture {
         Ok(packets)
     }
 
-    /// Packets since the last call.
+    /// Returns packets received since the last call.
     pub fn waiting(&self) -> io::Result<Vec<CapturedPacket>> {
         self.packets(usize::MAX, |_| true)
     }
 
-    /// `None` without interface or timestamp.
+    /// Returns a packet, `None` without interface or timestamp.
     fn next(&self) -> nix::Result<Option<CapturedPacket>> {
         let mut buffer = vec![0; LONGEST];
         let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);

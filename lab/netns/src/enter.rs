@@ -14,7 +14,7 @@ use super::labs::{SandboxInit, is_own_user_namespace, not_own};
 use super::namespace::Namespace;
 use super::{NetnsError, sandbox, sys};
 
-/// Command line of `nsenter` (util-linux).
+/// Returns a command line with `nsenter` (util-linux).
 pub fn line(namespace: &Namespace) -> Option<String> {
     let thread = namespace.thread_dir()?;
     let process = thread.parent()?.parent()?.display();
@@ -31,10 +31,10 @@ pub fn line(namespace: &Namespace) -> Option<String> {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// Entering the namespaces.
+    /// The namespaces cannot be entered.
     #[error(transparent)]
     Enter(#[from] NetnsError),
-    /// Starting the program.
+    /// The program does not start.
     #[error("{program}: {source}")]
     Program {
         /// The program.
@@ -50,7 +50,6 @@ pub enum ExecError {
 /// # Errors
 /// The lab has ended or is another user's, or the kernel refuses.
 pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
-    // Process ids are reused.
     let refused = |source| NetnsError::Io { attempted: format!("entering {}", place.place), source };
     let init = SandboxInit::own(place.pid).ok_or_else(|| refused(not_own(place.pid)))?;
     let thread = Path::new("task").join(place.tid.to_string());
@@ -59,7 +58,6 @@ pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
         (PathBuf::from("ns/pid"), CloneFlags::CLONE_NEWPID),
         (thread.join("ns/uts"), CloneFlags::CLONE_NEWUTS),
         (thread.join("ns/net"), CloneFlags::CLONE_NEWNET),
-        // Last, because it replaces /proc.
         (thread.join("ns/mnt"), CloneFlags::CLONE_NEWNS),
     ];
     let failed = |path: &Path| NetnsError::io(format!("entering {} of process {}", path.display(), place.pid));
@@ -87,7 +85,6 @@ pub fn exec(place: &LabPlace, argv: &[String], environment: &[(String, String)])
     if let Ok(host) = nix::unistd::gethostname() {
         command.env("HOSTNAME", host);
     }
-    // Ctrl-C is for the command only.
     let mut quiet = SigSet::empty();
     quiet.add(Signal::SIGINT);
     quiet.add(Signal::SIGQUIT);

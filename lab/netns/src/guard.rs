@@ -10,17 +10,17 @@ use caps::{CapSet, Capability};
 
 use super::sys;
 
-/// As container runtimes mask; a kernel may lack some.
+/// Paths that container runtimes mask, too; a kernel may lack some.
 const CLOSED: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 const NETWORK: &str = "/proc/sys/net";
 
-/// Below `/sys`.
+/// The writable folder below `/sys`.
 const VIRTUAL: &str = "devices/virtual/net";
 
 const ASIDE: &str = "/run/svclab-sys";
 
-/// Modules, clock, devices, limits, other security modules.
+/// Capabilities for modules, clock, devices, limits and other security modules.
 const DROPPED: [Capability; 20] = [
     Capability::CAP_AUDIT_CONTROL,
     Capability::CAP_AUDIT_READ,
@@ -44,8 +44,7 @@ const DROPPED: [Capability; 20] = [
     Capability::CAP_CHECKPOINT_RESTORE,
 ];
 
-/// Kernel settings become read-only except the network namespace's. Below `net` the kernel protects machine-wide ones
-/// in every namespace but the first.
+/// Makes kernel settings read-only, except those of the network namespace.
 pub(super) fn settings() -> io::Result<()> {
     let network = File::open(NETWORK)?;
     for path in CLOSED.map(Path::new).into_iter().filter(|path| path.exists()) {
@@ -55,7 +54,7 @@ pub(super) fn settings() -> io::Result<()> {
     sys::bind_mount(&PathBuf::from(format!("/proc/self/fd/{}", network.as_raw_fd())), Path::new(NETWORK))
 }
 
-/// A `/sys` that is writable below [`VIRTUAL`] only.
+/// Mounts a `/sys` that is writable only below [`VIRTUAL`].
 pub(super) fn devices() -> io::Result<()> {
     let (aside, at) = (Path::new(ASIDE), Path::new("/sys"));
     std::fs::create_dir_all(aside)?;
@@ -66,20 +65,17 @@ pub(super) fn devices() -> io::Result<()> {
     }
     sys::mount_read_only(at)?;
     if fresh.is_ok() {
-        // Exists because every namespace has loopback.
         sys::bind_mount(&aside.join(VIRTUAL), &at.join(VIRTUAL))?;
         sys::unmount(aside)?;
     }
-    // Other threads may use `aside`.
     Ok(())
 }
 
-/// Call before any thread exists.
+/// Drops capabilities. Call before any thread exists.
 pub(super) fn capabilities() -> io::Result<()> {
     let gone = |error: caps::errors::CapsError| io::Error::other(error.to_string());
     for set in [CapSet::Bounding, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         for capability in DROPPED {
-            // Old kernels lack new capabilities.
             if caps::has_cap(None, set, capability).unwrap_or(false) {
                 caps::drop(None, set, capability).map_err(gone)?;
             }

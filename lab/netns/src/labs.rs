@@ -19,11 +19,11 @@ use nix::unistd::Pid;
 use super::namespace::Namespace;
 use super::{sandbox, sys};
 
-/// One line `TID<tab>HOST` per host.
+/// The file with a line `TID<tab>HOST` per host.
 const PLACES: &str = "places";
-/// Name, scenario and mode, one per line.
+/// The file with name, scenario and mode, one per line.
 const ABOUT: &str = "about";
-/// Bytes; enough for thousands of hosts.
+/// The size limit in bytes.
 const LONGEST_LIST: u64 = 1 << 20;
 /// Longer than the ten seconds before the outer process kills the lab.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -32,20 +32,20 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A running lab's host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabPlace {
-    /// First inner process, in the caller's PID namespace.
+    /// First process of the sandbox, in the caller's PID namespace.
     pub pid: i32,
     /// `node/a`, `pod/default/web`.
     pub place: String,
-    /// The host's thread, in the caller's PID namespace.
+    /// Thread id of the host, in the caller's PID namespace.
     pub tid: i32,
 }
 
-/// Of an interactive lab.
+/// The description of an interactive lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabDescription {
     /// Unique per user.
     pub name: String,
-    /// Path.
+    /// The scenario's path.
     pub scenario: String,
     /// The proxies' mode.
     pub mode: String,
@@ -54,11 +54,11 @@ pub struct LabDescription {
 /// A running lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningLab {
-    /// First inner process, in the caller's PID namespace.
+    /// First process of the sandbox, in the caller's PID namespace.
     pub pid: i32,
-    /// The outer process.
+    /// Process id of the process outside the sandbox.
     pub outer: i32,
-    /// `None`: not interactive.
+    /// `None` if the lab is not interactive.
     pub about: Option<LabDescription>,
     /// Start time.
     pub since: SystemTime,
@@ -90,7 +90,7 @@ fn replace(name: &str, text: &str) -> io::Result<()> {
     fs::rename(fresh, work.join(name))
 }
 
-/// All labs of this user.
+/// Returns all labs of this user.
 #[must_use]
 pub fn labs() -> Vec<RunningLab> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -102,20 +102,20 @@ pub fn labs() -> Vec<RunningLab> {
     labs
 }
 
-/// Hosts of this user's labs.
+/// Returns the hosts of this user's labs.
 #[must_use]
 pub fn running() -> Vec<LabPlace> {
     labs().into_iter().flat_map(|lab| lab.places).collect()
 }
 
-/// To a socket in the work directory.
+/// Connects to a socket in a lab's work directory.
 pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
     let init = SandboxInit::own(pid).ok_or_else(|| not_own(pid))?;
     let folder = init.work_dir()?;
     UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Sends SIGINT, later SIGKILL, and waits for both processes.
+/// Ends a lab: sends SIGINT, later SIGKILL, and waits for its processes.
 ///
 /// # Errors
 /// The lab is another user's, or survives SIGKILL.
@@ -135,11 +135,11 @@ pub(super) fn not_own(pid: i32) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// A sandbox's first process, by its `/proc` directory: a reused process id cannot redirect later opens.
+/// A sandbox's first process, by its `/proc` directory, because process ids are reused.
 pub(super) struct SandboxInit(File);
 
 impl SandboxInit {
-    /// `None` unless the process can be this user's lab. Root must not enter others, whose users control the programs.
+    /// `None` unless the process can be this user's lab: root must not enter labs that others control.
     pub(super) fn own(pid: i32) -> Option<SandboxInit> {
         let init = SandboxInit::directory(pid)?;
         let status = init.status().ok()?;
@@ -161,7 +161,7 @@ impl SandboxInit {
         Ok(status)
     }
 
-    /// Counts zombies as gone.
+    /// Waits for the process's end; zombies count as ended.
     fn is_gone_within(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         loop {
@@ -193,7 +193,7 @@ impl SandboxInit {
         Ok(RunningLab { pid, outer, about, since, places: places.collect() })
     }
 
-    /// Rejects links and other users' directories.
+    /// Opens the work directory; rejects links and other users' directories.
     fn work_dir(&self) -> io::Result<File> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_PATH | OFlag::O_DIRECTORY;
         let mut folder = self.open("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
@@ -204,7 +204,7 @@ impl SandboxInit {
     }
 }
 
-/// With modification time; rejects other users' files.
+/// Returns a file's content and modification time; rejects other users' files.
 fn read(folder: &File, name: &str) -> io::Result<(String, SystemTime)> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY | OFlag::O_NONBLOCK;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -231,8 +231,7 @@ fn field<'a>(status: &'a str, name: &str) -> Vec<&'a str> {
     values.unwrap_or_default().split_whitespace().collect()
 }
 
-/// Whether the process is a nested PID namespace's PID 1, with `own` as all four user ids (unlike set-user-ID
-/// programs).
+/// Whether the process is a nested namespace's PID 1, with `own` as all four user ids (unlike set-user-ID programs).
 fn is_sandbox_init_of(status: &str, own: u32) -> bool {
     let (ids, users, own) = (field(status, "NSpid:"), field(status, "Uid:"), own.to_string());
     ids.len() > 1 && ids.last() == Some(&"1") && users.len() == 4 && users.iter().all(|user| *user == own)

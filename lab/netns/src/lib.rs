@@ -30,7 +30,7 @@ use std::io;
 
 pub use loopback::loopback_up;
 
-/// The kernel kills the command with the thread that starts it.
+/// Lets the command die with the thread that starts it.
 pub fn die_with_this_process(command: &mut std::process::Command) {
     sys::die_with_this_process(command);
 }
@@ -38,7 +38,7 @@ pub fn die_with_this_process(command: &mut std::process::Command) {
 /// A failed kernel operation.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// A system call.
+    /// A system call failed.
     #[error("{attempted}: {source}")]
     Io {
         /// Operation and object.
@@ -46,7 +46,7 @@ pub enum NetnsError {
         /// The cause.
         source: io::Error,
     },
-    /// A route netlink request.
+    /// A route netlink request failed.
     #[error("{attempted}: {source}")]
     Netlink {
         /// Operation and object.
@@ -60,7 +60,7 @@ pub enum NetnsError {
 }
 
 impl NetnsError {
-    /// For `map_err`.
+    /// Returns a function for `map_err`.
     pub fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let attempted = attempted.into();
         move |source| NetnsError::Io { attempted, source }

@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 use super::NetnsError;
 use super::mac::Mac;
 
-/// Usually milliseconds suffice.
+/// The time limit for interfaces; usually milliseconds suffice.
 const WORKING_WITHIN: Duration = Duration::from_secs(5);
 
 /// A bridge.
@@ -70,11 +70,11 @@ pub struct VethEnd<'a> {
 /// A route's next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHop {
-    /// Directly connected, by index.
+    /// The destination is directly connected to this interface.
     Device(u32),
-    /// Address and interface.
+    /// A gateway's address and interface.
     Gateway(IpAddr, u32),
-    /// Gateways behind an interface, by flow hash.
+    /// One of several gateways behind an interface, by the flow's hash.
     OneOf(Vec<IpAddr>, u32),
     /// Drops silently.
     Blackhole,
@@ -89,12 +89,12 @@ pub struct Route {
     pub hop: NextHop,
     /// Preferred source.
     pub source: Option<IpAddr>,
-    /// `RTA_PRIORITY`, lower wins; `None`: the kernel's default.
+    /// `RTA_PRIORITY`, of which the lowest wins; `None` for the kernel's default.
     pub metric: Option<u32>,
 }
 
 impl Route {
-    /// Without preferred source and metric.
+    /// Returns a route without preferred source and metric.
     pub fn new(destination: IpNet, hop: NextHop) -> Route {
         Route { destination, hop, source: None, metric: None }
     }
@@ -117,7 +117,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Links {
-    /// Call on the namespace's thread.
+    /// Opens the socket; call on the namespace's thread.
     pub(super) fn open(namespace: &str, runtime: &tokio::runtime::Handle) -> Result<Links, NetnsError> {
         let _context = runtime.enter();
         let (connection, handle, _) = rtnetlink::new_connection()
@@ -137,7 +137,7 @@ impl Links {
         done.map_err(self.failed(format_args!("setting interface {index} up")))
     }
 
-    /// Waits until the interface is operational; before, the kernel drops packets.
+    /// Waits until the interface is operational; before that the kernel drops packets.
     pub async fn working(&self, index: u32) -> Result<(), NetnsError> {
         let up = LinkAttribute::OperState(State::Up);
         self.wait_for(format!("interface {index} to become operational"), async || {
@@ -148,7 +148,7 @@ impl Links {
         .await
     }
 
-    /// Up, without multicast snooping (no querier).
+    /// Adds a bridge without multicast snooping and sets it up.
     pub async fn add_bridge(&self, bridge: &Bridge<'_>) -> Result<(), NetnsError> {
         let message = LinkBridge::new(bridge.name)
             .mcast_snooping(false)
@@ -160,7 +160,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
     }
 
-    /// `into`: the namespace of `far`.
+    /// Adds a veth pair with end `far` in namespace `into`.
     pub(super) async fn make_veth(
         &self,
         near: &VethEnd<'_>,
@@ -185,7 +185,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))
     }
 
-    /// Up, without learning.
+    /// Adds a VXLAN device without learning and sets it up.
     pub async fn add_vxlan(&self, vxlan: &Vxlan<'_>) -> Result<(), NetnsError> {
         let device = LinkVxlan::new(vxlan.name, vxlan.vni).port(vxlan.port).learning(false);
         let device = match vxlan.local {
@@ -197,7 +197,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making VXLAN device {}", vxlan.name)))
     }
 
-    /// Sets a MAC address's remote host.
+    /// Sets the remote host for a MAC address of a VXLAN device.
     pub async fn add_tunnel(&self, index: u32, mac: Mac, host: IpAddr) -> Result<(), NetnsError> {
         let done = self
             .handle
@@ -243,7 +243,7 @@ impl Links {
         done.map_err(self.failed(format_args!("removing interface {index}")))
     }
 
-    /// Without duplicate address detection. `secondary` IPv6 addresses are never sources.
+    /// Adds an address without duplicate address detection. `secondary` IPv6 addresses are never sources.
     pub async fn add_address(&self, index: u32, address: IpNet, secondary: bool) -> Result<(), NetnsError> {
         let mut request = self.handle.address().add(index, address.addr(), address.prefix_len());
         let message = request.message_mut();
@@ -263,7 +263,7 @@ impl Links {
         }
     }
 
-    /// Before the local route exists, the kernel drops packets.
+    /// Waits for the local route, without which the kernel drops packets.
     async fn deliverable(&self, address: Ipv6Addr) -> Result<(), NetnsError> {
         let wanted = RouteAttribute::Destination(RouteAddress::Inet6(address));
         self.wait_for(format!("a route for the own address {address}"), async || {
@@ -286,7 +286,6 @@ impl Links {
         let end = Instant::now() + WORKING_WITHIN;
         while Instant::now() < end {
             let answer = match holds().await {
-                // One dump per socket at a time.
                 Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EBUSY => false,
                 answer => answer.map_err(self.failed(format_args!("asking for {what}")))?,
             };
@@ -315,19 +314,18 @@ impl Links {
         done.map_err(self.failed(attempt))
     }
 
-    /// With this metric, or the lowest.
+    /// Removes the route with this metric, or that with the lowest.
     pub async fn remove_route(&self, destination: IpNet, metric: Option<u32>) -> Result<(), NetnsError> {
         let attempt = format!("removing the route to {destination}");
         let route = Route { metric, ..Route::new(destination, NextHop::Blackhole) };
         let mut message = self.route_message(&route, &attempt)?;
-        // Any type, as `ip route del`.
         message.header.kind = RouteType::Unspec;
         message.header.scope = RouteScope::NoWhere;
         let done = self.handle.route().del(message).execute().await;
         done.map_err(self.failed(attempt))
     }
 
-    /// Permanent.
+    /// Adds a permanent neighbour entry.
     pub async fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<(), NetnsError> {
         let request = self.handle.neighbours().add(index, address).link_layer_address(&mac).replace();
         let done = request.execute().await;

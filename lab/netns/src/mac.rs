@@ -1,14 +1,14 @@
-//! MAC addresses from IP addresses: deterministic.
+//! Derives MAC addresses from IP addresses.
 
 use std::net::IpAddr;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// A link's ends have different addresses.
+/// The ends of a link, which need different MAC addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// The IP address's interface.
+    /// The interface with the IP address.
     Host,
     /// Its veth peer.
     Peer,
@@ -16,7 +16,7 @@ pub enum LinkEnd {
     Bridge,
 }
 
-/// Locally administered unicast: the IPv4 address, or a digest of the IPv6 address.
+/// Returns a locally administered address with the IPv4 address or a digest of the IPv6 address.
 pub fn of(address: IpAddr, end: LinkEnd) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(v4) => v4.octets(),

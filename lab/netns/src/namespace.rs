@@ -1,7 +1,7 @@
 //! A network namespace with its thread.
 //!
-//! A socket belongs to the namespace of its creating thread: closures create sockets here, the caller's runtime uses
-//! them. Programs inherit the thread's namespaces and die with it.
+//! A socket belongs to the namespace of the thread that creates it: closures create sockets on this thread, for the
+//! caller's runtime. Programs inherit the thread's namespaces and die with it.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,16 +26,16 @@ const LONGEST_HOST_NAME: usize = 63;
 
 type NamespaceJob = Box<dyn FnOnce() + Send>;
 
-/// Besides the network.
+/// What a host has of its own besides the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
-    /// Host name: pods, clients.
+    /// Only a host name, for pods and clients.
     Network,
-    /// Host name, `/sys`, `/run`: nodes.
+    /// Host name, `/sys` and `/run`, for nodes.
     Host,
 }
 
-/// Ends after this is dropped and its sockets and programs end.
+/// A host, which ends with this handle, its sockets and programs.
 pub struct Namespace {
     name: String,
     jobs: mpsc::Sender<NamespaceJob>,
@@ -51,7 +51,7 @@ struct NamespaceParts {
 }
 
 impl Namespace {
-    /// `name` after its last `/` is the host name.
+    /// Creates a namespace; its host name is `name` after the last `/`.
     pub async fn create(name: &str, isolation: Isolation) -> Result<Namespace, NetnsError> {
         let (jobs, queue) = mpsc::channel::<NamespaceJob>();
         let (ready, started) = oneshot::channel();
@@ -84,7 +84,7 @@ impl Namespace {
         self.net.as_raw_fd()
     }
 
-    /// Interfaces, addresses and routes.
+    /// Returns the socket for interfaces, addresses and routes.
     pub fn links(&self) -> &Links {
         &self.links
     }
@@ -98,7 +98,6 @@ impl Namespace {
         into: &Namespace,
     ) -> Result<(), NetnsError> {
         self.links.make_veth(near, controller, far, into.net_fd()).await?;
-        // A peer cannot be created up.
         into.links.up(far.index).await?;
         try_join!(self.links.working(near.index), into.links.working(far.index))?;
         match controller {
@@ -107,7 +106,7 @@ impl Namespace {
         }
     }
 
-    /// In the host's `/proc`, such as `/proc/4711/task/4720`; `None` outside a sandbox.
+    /// The thread's directory in the host's `/proc`; `None` outside a sandbox.
     pub fn thread_dir(&self) -> Option<&Path> {
         self.thread_dir.as_deref()
     }
@@ -126,7 +125,7 @@ impl Namespace {
         }
     }
 
-    /// In its own process group; dies with the namespace.
+    /// Starts a program as a process group that dies with the namespace.
     pub async fn spawn(&self, mut command: Command) -> Result<Child, NetnsError> {
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         for variable in sandbox::PRIVATE_ENVIRONMENT {
@@ -144,7 +143,7 @@ impl Namespace {
         started.map_err(NetnsError::io(format!("starting {program} in {}", self.name)))
     }
 
-    /// Writes `("net/ipv4/ip_forward", "1")`.
+    /// Writes kernel settings such as `("net/ipv4/ip_forward", "1")`.
     pub async fn sysctl(&self, settings: Vec<(String, String)>) -> Result<(), NetnsError> {
         let name = self.name.clone();
         self.run(move || {
@@ -180,19 +179,19 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Namespace
     Ok(NamespaceParts { net, thread_dir, links })
 }
 
-/// Truncated as by the kubelet.
+/// Returns the host name, truncated as by the kubelet.
 fn host_name(name: &str) -> &str {
     let name = name.rsplit('/').next().unwrap_or(name);
     let end = name.char_indices().nth(LONGEST_HOST_NAME).map_or(name.len(), |(end, _)| end);
     name[..end].trim_end_matches(['-', '.'])
 }
 
-/// `/run` keeps only the work directory.
+/// Mounts a node's own `/sys`, and a `/run` with only the work directory.
 fn host_mounts() -> io::Result<()> {
     if sandbox::outside().is_some_and(|outside| outside.rights == SandboxRights::Root) {
         guard::devices()?;
     } else {
-        // Containers with a masked /sys refuse.
+        // A container with a masked /sys refuses this mount.
         let _ = sys::mount_pseudo("sysfs", Path::new("/sys"));
     }
     let work = File::open(WORK_DIR)?;

@@ -13,34 +13,34 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use super::NetnsError;
 use super::links::Links;
 
-/// linux/rtnetlink.h. The netlink crate cannot express netem's options, which begin with a structure.
+/// linux/rtnetlink.h; the netlink crate does not support netem's options.
 const TCA_OPTIONS: u16 = 2;
 /// linux/pkt_sched.h.
 const REORDER: u16 = 3;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
-/// Packets.
+/// Queue length in packets.
 const QUEUE: u32 = 10_000;
 
-/// Probabilities are 0 to 1.
+/// Impairments; probabilities are 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Impairment {
     /// Delay of each packet.
     pub delay: Duration,
-    /// Uniform; also reorders packets.
+    /// Uniformly distributed addition to the delay, which also reorders packets.
     pub jitter: Duration,
-    /// Probability.
+    /// Probability of loss.
     pub loss: f64,
-    /// Probability.
+    /// Probability of duplication.
     pub duplicate: f64,
     /// Probability of sending without delay.
     pub reorder: f64,
 }
 
 impl Impairment {
-    /// `struct tc_netem_qopt`, then attributes.
+    /// Returns `struct tc_netem_qopt` and attributes.
     fn options(&self) -> Vec<u8> {
-        // Each `gap`-th packet may be reordered; 0: none.
+        // Every `gap`-th packet may be reordered; 0 means none.
         let gap = u32::from(self.reorder > 0.0);
         // The attributes below carry latency and jitter.
         let structure = [0, QUEUE, share(self.loss), gap, share(self.duplicate), 0];
@@ -84,7 +84,7 @@ impl Links {
     /// Replaces the impairment; `None` removes it.
     ///
     /// # Errors
-    /// Without `netem`, or with nothing to remove.
+    /// The kernel lacks `netem`, or there is nothing to remove.
     pub async fn impair(&self, index: u32, impairment: Option<&Impairment>) -> Result<(), NetnsError> {
         let mut message = TcMessage::with_index(index as i32);
         message.header.parent = TcHandle::ROOT;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::capture::CapturedPacket;
 
-/// Microseconds, native order.
+/// Magic number for microseconds and native byte order.
 const MAGIC: u32 = 0xa1b2_c3d4;
 const VERSION: [u16; 2] = [2, 4];
-/// As `tcpdump -i any` writes.
+/// The link type of `tcpdump -i any`.
 const LINUX_SLL2: u32 = 276;
 
-/// Complete.
+/// Returns a complete file.
 #[must_use]
 pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
     let mut file = head(snap_length);
@@ -20,7 +20,7 @@ pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
     file
 }
 
-/// The file header.
+/// Returns the file header.
 #[must_use]
 pub fn head(snap_length: u32) -> Vec<u8> {
     let mut file = MAGIC.to_ne_bytes().to_vec();

@@ -17,11 +17,11 @@ use super::{diagnose, guard, self_test, supervisor, sys};
 /// Private tmpfs for working files. The whole `/run` is private, so programs do not use the host's locks and sockets.
 pub const WORK_DIR: &str = "/run/svclab";
 
-/// The inner process's rights and lifeline.
+/// Passes the inner process its rights and lifeline.
 const MARKER: &str = "SVCLAB_SANDBOX";
 const MESSAGE: &str = "SVCLAB_MESSAGE";
 
-/// Cause and remedy (exit status 3).
+/// Why the sandbox fails, with a remedy (exit status 3).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SandboxError(pub String);
@@ -36,7 +36,6 @@ pub(super) struct HostView {
     /// The host's `/proc`, with the process ids that terminals show.
     proc: File,
     pub(super) rights: SandboxRights,
-    /// Open while the outer process lives.
     _lifeline: File,
 }
 
@@ -69,7 +68,6 @@ pub(super) fn outside() -> Option<&'static HostView> {
 }
 
 impl HostView {
-    /// The calling thread's directory in the host's `/proc`.
     pub(super) fn thread_dir(&self) -> io::Result<PathBuf> {
         let link = format!("/proc/self/fd/{}/thread-self", self.proc.as_raw_fd());
         Ok(Path::new("/proc").join(fs::read_link(link)?))
@@ -79,8 +77,8 @@ impl HostView {
 /// Moves the rest of the program into the sandbox. Call first in `main`, before any thread exists.
 ///
 /// The outer process starts the program again inside, forwards SIGINT, SIGTERM and SIGHUP, kills it ten seconds later
-/// or at a second signal, and exits with its status. Returns only inside, as PID 1; the end of either process ends
-/// everything. PID 1 ignores signals without a handler: handle SIGINT and SIGTERM to clean up.
+/// or at a second signal, and exits with its status. This returns only inside, as PID 1, and the end of either process
+/// ends everything. PID 1 ignores signals without a handler: handle SIGINT and SIGTERM to clean up.
 ///
 /// # Errors
 /// This machine cannot run the lab.
@@ -119,26 +117,25 @@ pub fn enter_with_message(message: Option<&str>) -> Result<InsideSandbox, Sandbo
     std::process::exit(code)
 }
 
-/// The outer process's message, in the inner process.
+/// Returns the outer process's message to the inner process.
 #[must_use]
 pub fn message() -> Option<String> {
     let is_inner = nix::unistd::getpid().as_raw() == 1 && std::env::var_os(MARKER).is_some();
     std::env::var(MESSAGE).ok().filter(|_| is_inner)
 }
 
-/// A microVM's environment variable. The sandbox stays in the first user namespace, which alone may use IPVS and some
+/// Environment variable of microVMs: the sandbox stays in the first user namespace, which alone may use IPVS and some
 /// settings.
 pub const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
 
-/// The host's root stays in the first user namespace: only there do IPVS and large transactions of
-/// `iptables-nft-restore` and `nft` work, whose netlink buffers exceed the host's limit (`SO_SNDBUFFORCE`).
+/// Creates namespaces, for the host's root without a user namespace: IPVS and large transactions of
+/// `iptables-nft-restore` and `nft` (`SO_SNDBUFFORCE`) only work in the first one.
 fn leave_host() -> Result<SandboxRights, SandboxError> {
     if std::env::var_os(WHOLE_MACHINE).is_some() {
         let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
         return sys::unshare_for_sandbox(false).map(|()| SandboxRights::AsFound).map_err(failed);
     }
     let is_first = is_first_user_namespace();
-    // Fails for container roots without the capabilities.
     if is_first && nix::unistd::geteuid().is_root() && sys::unshare_for_sandbox(false).is_ok() {
         return Ok(SandboxRights::Root);
     }
@@ -153,7 +150,6 @@ fn leave_host() -> Result<SandboxRights, SandboxError> {
             map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
             Ok(SandboxRights::UserNamespace)
         }
-        // Machines without user namespaces.
         Err(refused) => match sys::unshare_for_sandbox(false) {
             Ok(()) => Ok(if is_first { SandboxRights::Root } else { SandboxRights::AsFound }),
             Err(_) => Err(diagnose::no_user_namespace(&refused)),
@@ -161,7 +157,6 @@ fn leave_host() -> Result<SandboxRights, SandboxError> {
     }
 }
 
-/// include/uapi/linux/nsfs.h.
 fn is_first_user_namespace() -> bool {
     const FIRST: u64 = 0xEFFF_FFFD;
     fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() == FIRST)
@@ -191,7 +186,7 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     sys::make_mounts_private().map_err(|e| diagnose::no_capabilities("mounting", &e))?;
     sys::mount_tmpfs(Path::new("/run")).map_err(|e| diagnose::no_capabilities("mounting a private /run", &e))?;
     fs::create_dir_all(WORK_DIR).map_err(failed("making the work directory"))?;
-    // Containers may refuse.
+    // Containers may refuse this mount.
     let _ = sys::mount_pseudo("proc", Path::new("/proc"));
     raise_descriptor_limit();
     if rights == SandboxRights::Root {
@@ -205,7 +200,7 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     Ok(InsideSandbox { _private: () })
 }
 
-/// Each concurrent probe needs a socket.
+/// Raises the limit, because each concurrent probe needs a socket.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(1 << 18), hard);

@@ -14,10 +14,9 @@ use super::namespace::Namespace;
 pub const BACKLOG: u32 = 4096;
 /// linux/in.h.
 const SCTP: i32 = 132;
-/// Bytes.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Wildcard address, port 0.
+/// Returns the wildcard address with port 0.
 pub fn anywhere(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
@@ -25,7 +24,7 @@ pub fn anywhere(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Unbound; call on the namespace's thread.
+/// Creates an unbound socket; call on the namespace's thread.
 pub fn tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -33,19 +32,19 @@ pub fn tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     }
 }
 
-/// Call on the namespace's thread.
+/// Binds a socket; call on the namespace's thread.
 pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = tcp(address)?;
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
-        // Otherwise its wildcard takes the IPv4 port.
+        // Otherwise the IPv6 wildcard address also takes the IPv4 port.
         SockRef::from(&socket).set_only_v6(true)?;
     }
     socket.bind(address)?;
     Ok(socket)
 }
 
-/// Unbound, one-to-one like TCP; call on the namespace's thread.
+/// Creates an unbound socket, one-to-one like TCP; call on the namespace's thread.
 pub fn sctp(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::from(SCTP)))?;
     socket.set_nonblocking(true)?;
@@ -57,7 +56,7 @@ pub fn has_sctp() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(socket2::Protocol::from(SCTP))).is_ok()
 }
 
-/// `None` without SCTP.
+/// Binds an SCTP socket, `None` if the kernel lacks SCTP.
 pub fn bind_sctp(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
     if !has_sctp() {
         return Ok(None);
@@ -67,7 +66,7 @@ pub fn bind_sctp(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
     Ok(Some(socket))
 }
 
-/// Non-blocking; call on the namespace's thread.
+/// Binds a non-blocking socket; call on the namespace's thread.
 pub fn bind_udp(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;

@@ -17,7 +17,7 @@ pub(super) fn block_signals() -> io::Result<SignalFd> {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGCHLD] {
         set.add(signal);
     }
-    // nohup(1) keeps labs.
+    // Labs started with nohup(1) survive SIGHUP.
     if !ignores(Signal::SIGHUP, &std::fs::read_to_string("/proc/self/status")?) {
         set.add(Signal::SIGHUP);
     }
@@ -31,7 +31,7 @@ fn ignores(signal: Signal, status: &str) -> bool {
     mask & (1 << (signal as i32 - 1)) != 0
 }
 
-/// Returns the status, 128 + N after signal N.
+/// Waits for the child and returns its status, 128 + N after signal N.
 pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32> {
     let pid = Pid::from_raw(child.id() as i32);
     let mut deadline: Option<Instant> = None;

@@ -17,7 +17,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
 
-/// The PID namespace applies to children.
+/// Creates namespaces; the PID namespace applies to children only.
 pub(super) fn unshare_for_sandbox(user: bool) -> io::Result<()> {
     let mut flags = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
@@ -62,7 +62,7 @@ pub(super) fn mount_tmpfs(at: &Path) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755"))?)
 }
 
-/// Of the calling thread's PID or network namespace.
+/// Mounts `/proc` or `/sys` of the calling thread's namespaces.
 pub(super) fn mount_pseudo(kind: &str, at: &Path) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     Ok(mount(Some(kind), at, Some(kind), flags, None::<&str>)?)
@@ -100,7 +100,7 @@ pub(super) fn die_with_parent() -> io::Result<()> {
     Ok(set_pdeathsig(Signal::SIGKILL)?)
 }
 
-/// The process dies with the thread that starts it; it blocks no signals.
+/// Lets the process die with the thread that starts it, and block no signals.
 pub(super) fn tie_to_parent(command: &mut Command) {
     // SAFETY: prctl and sigprocmask are async-signal-safe, and the closure touches no memory of the parent.
     unsafe {
@@ -111,7 +111,7 @@ pub(super) fn tie_to_parent(command: &mut Command) {
     }
 }
 
-/// Like [`tie_to_parent`], also if the thread ends first.
+/// Lets the process die with this thread, even if it ended already.
 pub(super) fn die_with_this_process(command: &mut Command) {
     let parent = nix::unistd::getpid();
     // SAFETY: prctl and getppid are async-signal-safe, and the closure touches no memory of the parent.

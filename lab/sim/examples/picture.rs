@@ -1,5 +1,5 @@
-//! Draws a packet's paths: `cargo run -p svclab-sim --example picture -- hairpin > hairpin.svg`. Without a name lists
-//! all names.
+//! Draws a packet's paths: `cargo run -p svclab-sim --example picture -- hairpin > hairpin.svg`. Without an argument it
+//! lists the names of its examples.
 #![allow(clippy::print_stdout, reason = "it prints a picture")]
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use svclab_sim::protocol::{Family, Protocol};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Name, caller, destination, nodes' state.
+/// Name, caller, destination, and a function for the nodes' state.
 type PictureCase = (&'static str, &'static str, &'static str, fn() -> Result<NodeState>);
 
 const CASES: [PictureCase; 10] = [
@@ -65,7 +65,7 @@ fn hundred() -> Vec<&'static str> {
     (0..100).map(|last| &*String::leak(address(last))).collect()
 }
 
-/// As kube-proxy, with foreign rules in FORWARD.
+/// Returns kube-proxy's rules for `backends`, with `foreign` rules in FORWARD.
 fn iptables(backends: &[&str], foreign: &str) -> String {
     let mut nat = String::new();
     let mut chains = String::new();

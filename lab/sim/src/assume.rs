@@ -12,22 +12,22 @@ pub struct Assumptions(BTreeMap<String, bool>);
 /// A text that is not an assumption.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssumptionError {
-    /// Neither `NAME=yes` nor `NAME=no`.
+    /// The text is neither `NAME=yes` nor `NAME=no`.
     #[error("{0:?} is not an assumption: use NAME=yes or NAME=no, such as owner=no")]
     Form(String),
-    /// Both answers for one name.
+    /// The text gives both answers for one name.
     #[error("{0} is assumed to be both yes and no")]
     Both(String),
 }
 
 impl Assumptions {
-    /// No assumptions.
+    /// Returns no assumptions.
     #[must_use]
     pub fn new() -> Assumptions {
         Assumptions::default()
     }
 
-    /// Reads comma-separated `owner=no`.
+    /// Reads comma-separated assumptions such as `owner=no`.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Assumptions, AssumptionError> {
         let mut all = Assumptions::new();
         for text in texts.into_iter().flat_map(|text| text.split(',')) {
@@ -49,7 +49,7 @@ impl Assumptions {
         Ok(all)
     }
 
-    /// Adds or replaces.
+    /// Adds or replaces an assumption.
     pub fn set(&mut self, name: &str, holds: bool) {
         self.0.insert(name.to_owned(), holds);
     }
@@ -60,7 +60,7 @@ impl Assumptions {
         self.0.get(name).copied()
     }
 
-    /// Sorted by name.
+    /// Returns all assumptions, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, bool)> {
         self.0.iter().map(|(name, holds)| (name.as_str(), *holds))
     }

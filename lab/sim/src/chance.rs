@@ -1,18 +1,18 @@
-//! A walk's chance: one seeded source, or every combination of draws in turn.
+//! Random choices of a packet's walk: drawn from one seed, or every combination in turn.
 //!
 //! A walk draws where the kernel draws (`statistic --mode random`), rotates (`--mode nth`, IPVS `rr` and `wrr`) or
-//! picks a port. For exact results `explore` walks with all combinations.
+//! picks a port. `explore` repeats a walk with every combination of draws for exact results.
 
 use crate::fraction::Fraction;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     answer: usize,
-    /// Answers with a share above 0.
+    /// The number of possible answers.
     of: usize,
     numerator: u64,
     denominator: u64,
-    /// An unknown fact, without probability.
+    /// Whether this answers an unknown fact, which has no probability.
     unknown: bool,
 }
 
@@ -21,7 +21,7 @@ impl Decision {
         self.answer
     }
 
-    /// Answer 0 is no, 1 is yes.
+    /// Whether this answers an unknown fact: 0 no, 1 yes.
     pub(crate) fn is_unknown(&self) -> bool {
         self.unknown
     }
@@ -35,11 +35,11 @@ pub(crate) fn product(decisions: &[Decision]) -> Fraction {
 #[derive(Debug, Clone)]
 enum ChanceSource {
     Seeded(u64),
-    /// First answers; later draws take answer 0.
+    /// The answers of the first draws; later draws take answer 0.
     Script(Vec<usize>),
 }
 
-/// A walk's draws.
+/// A walk's source of draws, and its draws so far.
 #[derive(Debug, Clone)]
 pub struct Chance {
     source: ChanceSource,
@@ -48,7 +48,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// SplitMix64 (Steele, Lea, Flood 2014).
+    /// Draws random numbers by SplitMix64 (Steele, Lea, Flood 2014).
     #[must_use]
     pub fn seeded(seed: u64) -> Chance {
         Chance { source: ChanceSource::Seeded(seed), taken: Vec::new(), asked_unknown: false }
@@ -70,7 +70,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Draws an index by shares.
+    /// Draws an index with probabilities in proportion to `shares`.
     pub(crate) fn choose(&mut self, shares: &[u64]) -> usize {
         let total: u64 = shares.iter().sum();
         let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
@@ -95,7 +95,7 @@ impl Chance {
         chosen
     }
 
-    /// `None` with a seed; in exact walks first no, then yes.
+    /// Answers an unknown fact: exact walks try no, then yes. `None` with a seed.
     pub(crate) fn unknown(&mut self) -> Option<bool> {
         let ChanceSource::Script(script) = &self.source else {
             return None;
@@ -123,7 +123,7 @@ impl Chance {
         self.choose(&[u64::from(threshold), rest]) == 0
     }
 
-    /// A port offset. Exact walks take 0, as verdicts do not depend on ports.
+    /// Draws a port offset; 0 in exact walks, as verdicts do not depend on ports.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
             ChanceSource::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
@@ -131,13 +131,13 @@ impl Chance {
         }
     }
 
-    /// Of all draws so far.
+    /// The probability of all draws so far together.
     #[must_use]
     pub fn probability(&self) -> Fraction {
         product(&self.taken)
     }
 
-    /// `None` after the last combination.
+    /// Returns the next combination of answers, if any.
     fn successor(&self) -> Option<Vec<usize>> {
         let last = self.taken.iter().rposition(|decision| decision.answer + 1 < decision.of)?;
         let mut script: Vec<usize> = self.taken[..=last].iter().map(|decision| decision.answer).collect();
@@ -148,7 +148,7 @@ impl Chance {
 
 const DECISIONS: usize = 10_000;
 
-/// Walks every combination of draws. Returns false after more than `limit` walks, or if `take` does.
+/// Calls `walk` with every combination of draws. Returns false after `limit` walks, or if `take` does.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,

@@ -6,7 +6,7 @@ use std::fmt;
 use num_bigint::BigUint;
 use num_integer::Integer;
 
-/// Non-negative. Ten `statistic` matches multiply thresholds to 2³¹⁰.
+/// A non-negative fraction of any size: ten `statistic` matches multiply to 2³¹⁰.
 #[derive(Debug, Clone)]
 pub struct Fraction {
     numerator: BigUint,
@@ -14,19 +14,19 @@ pub struct Fraction {
 }
 
 impl Fraction {
-    /// A denominator of 0 counts as 1.
+    /// Returns `numerator` / `denominator`; a denominator of 0 counts as 1.
     #[must_use]
     pub fn new(numerator: u64, denominator: u64) -> Fraction {
         Fraction { numerator: numerator.into(), denominator: denominator.max(1).into() }
     }
 
-    /// 1.
+    /// Returns 1.
     #[must_use]
     pub fn one() -> Fraction {
         Fraction::new(1, 1)
     }
 
-    /// 0.
+    /// Returns 0.
     #[must_use]
     pub fn zero() -> Fraction {
         Fraction::new(0, 1)
@@ -44,7 +44,7 @@ impl Fraction {
         Fraction { numerator: &self.numerator * numerator, denominator: &self.denominator * denominator.max(1) }
     }
 
-    /// The sum.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(&self, other: &Fraction) -> Fraction {
         if self.denominator == other.denominator {
@@ -62,7 +62,7 @@ impl Fraction {
         Fraction { numerator: self.numerator >> shared, denominator: self.denominator >> shared }
     }
 
-    /// Exact but for the last bits.
+    /// Converts exactly, but for the last bits.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
         let scaled = (&self.numerator << 63_u32) / &self.denominator;
@@ -70,7 +70,7 @@ impl Fraction {
         whole / 2.0_f64.powi(63)
     }
 
-    /// Absolute difference.
+    /// Returns the absolute difference.
     #[must_use]
     pub fn distance(&self, other: &Fraction) -> Fraction {
         let (left, right) = (&self.numerator * &other.denominator, &other.numerator * &self.denominator);
@@ -84,7 +84,7 @@ impl Fraction {
         self.distance(other) <= Fraction::new(numerator, denominator)
     }
 
-    /// In lowest terms.
+    /// Returns the fraction in lowest terms.
     #[must_use]
     pub fn reduced(&self) -> Fraction {
         let common = self.numerator.gcd(&self.denominator);
@@ -94,7 +94,7 @@ impl Fraction {
         Fraction { numerator: &self.numerator / &common, denominator: &self.denominator / &common }
     }
 
-    /// `715827883/2147483648`.
+    /// Formats the exact fraction: `715827883/2147483648`.
     pub(crate) fn ratio(&self) -> String {
         let exact = self.reduced();
         format!("{}/{}", exact.numerator, exact.denominator)
@@ -127,7 +127,6 @@ impl Ord for Fraction {
 }
 
 impl fmt::Display for Fraction {
-    /// `1/3`, or `~33.333333%` if longer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = self.reduced();
         if exact.denominator.bits() <= 1 {

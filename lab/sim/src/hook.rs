@@ -5,18 +5,18 @@
 pub enum Hook {
     /// After ingress.
     Prerouting,
-    /// To local sockets.
+    /// Packets to local sockets.
     Input,
-    /// Through the machine.
+    /// Forwarded packets.
     Forward,
-    /// From local sockets.
+    /// Packets from local sockets.
     Output,
     /// Before egress.
     Postrouting,
 }
 
 impl Hook {
-    /// Its built-in chain.
+    /// The name of the hook's built-in chain.
     #[must_use]
     pub fn chain(self) -> &'static str {
         match self {

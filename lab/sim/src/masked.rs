@@ -28,10 +28,10 @@ pub(crate) fn prefix_mask(family: Family, length: u8) -> u128 {
     all & u128::MAX.checked_shl(host).unwrap_or(0)
 }
 
-/// The mask need not be a prefix.
+/// An address with a mask, which need not be a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Masked {
-    /// Family.
+    /// The address family.
     pub family: Family,
     value: u128,
     mask: u128,
@@ -53,7 +53,7 @@ impl From<IpNet> for Masked {
 }
 
 impl Masked {
-    /// `None` for two families.
+    /// `None` if address and mask are of different families.
     #[must_use]
     pub fn new(address: IpAddr, mask: IpAddr) -> Option<Masked> {
         let family = Family::of(address);
@@ -61,7 +61,7 @@ impl Masked {
         Some(Masked { family, value: bits(address) & mask, mask })
     }
 
-    /// `None` if the prefix is too long.
+    /// Returns a network; `None` if the prefix is too long.
     #[must_use]
     pub fn network(address: IpAddr, length: u8) -> Option<Masked> {
         let family = Family::of(address);
@@ -69,7 +69,7 @@ impl Masked {
         Some(Masked { family, value: bits(address) & mask, mask })
     }
 
-    /// `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `fd00::/8`.
+    /// Parses `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `fd00::/8`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Masked> {
         let Some((address, mask)) = text.split_once('/') else {
@@ -83,31 +83,31 @@ impl Masked {
         }
     }
 
-    /// Whether `address` is in it.
+    /// Whether the network contains `address`.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         Family::of(address) == self.family && bits(address) & self.mask == self.value
     }
 
-    /// `self`'s network part, `address`'s host part.
+    /// Combines `self`'s network part and `address`'s host part.
     pub(crate) fn with_host_of(&self, address: IpAddr) -> IpAddr {
         from_bits(self.family, self.value | (bits(address) & !self.mask))
     }
 
-    /// `None`: no prefix.
+    /// The prefix length; `None` if the mask is not a prefix.
     #[must_use]
     pub fn prefix(&self) -> Option<u8> {
         let length = self.mask.count_ones() as u8;
         (prefix_mask(self.family, length) == self.mask).then_some(length)
     }
 
-    /// As an address.
+    /// The mask as an address.
     #[must_use]
     pub fn mask(&self) -> IpAddr {
         from_bits(self.family, self.mask)
     }
 
-    /// Of the network.
+    /// The network's address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         from_bits(self.family, self.value)

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::protocol::{Family, Protocol};
 
-/// TCP flags, as in the header.
+/// The flags byte of a TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TcpFlags(pub u8);
 
@@ -29,7 +29,7 @@ impl TcpFlags {
 /// ICMP type and code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IcmpKind {
-    /// For the packet's family.
+    /// The type's number in the packet's family.
     pub kind: u8,
     /// ICMP code.
     pub code: u8,
@@ -46,7 +46,7 @@ pub enum PacketBody {
         destination: u16,
         /// Flags.
         flags: TcpFlags,
-        /// Beyond conntrack's window.
+        /// Whether the segment is outside the window that conntrack expects.
         out_of_window: bool,
     },
     /// A UDP datagram.
@@ -62,7 +62,7 @@ pub enum PacketBody {
         source: u16,
         /// Destination port.
         destination: u16,
-        /// An INIT chunk.
+        /// Whether the packet has an INIT chunk.
         init: bool,
     },
     /// An echo request or reply of either family.
@@ -76,10 +76,10 @@ pub enum PacketBody {
     Error {
         /// Type and code.
         kind: IcmpKind,
-        /// Quoted, as the sender saw it.
+        /// The quoted packet, as its sender saw it.
         about: Box<Packet>,
     },
-    /// Anything else, by its protocol alone.
+    /// Another protocol, without content.
     Other(Protocol),
 }
 
@@ -90,12 +90,12 @@ pub struct Packet {
     pub source: IpAddr,
     /// Destination address; of the source's family.
     pub destination: IpAddr,
-    /// The rest.
+    /// The part after the IP header.
     pub body: PacketBody,
 }
 
 impl Packet {
-    /// SYN, UDP datagram, INIT. `None` without ports, or for two families.
+    /// Returns a connection's first packet: SYN, UDP datagram or INIT. `None` without ports, or for two families.
     #[must_use]
     pub fn first(protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> Option<Packet> {
         let (from, to) = (source.port(), destination.port());
@@ -111,7 +111,7 @@ impl Packet {
         same.then(|| Packet { source: source.ip(), destination: destination.ip(), body })
     }
 
-    /// A connection's next: ACK, UDP datagram, SCTP data.
+    /// Turns the packet into a later one: ACK, UDP datagram, SCTP data.
     #[must_use]
     pub fn later(mut self) -> Packet {
         match &mut self.body {
@@ -122,7 +122,7 @@ impl Packet {
         self
     }
 
-    /// RST; TCP only.
+    /// Sets RST; `None` if not TCP.
     #[must_use]
     pub fn reset(mut self) -> Option<Packet> {
         let PacketBody::Tcp { flags, .. } = &mut self.body else { return None };
@@ -130,7 +130,7 @@ impl Packet {
         Some(self)
     }
 
-    /// If the packet asks for one.
+    /// Returns the reply, if the packet asks for one.
     #[must_use]
     pub fn answer(&self) -> Option<Packet> {
         let body = match self.body {
@@ -217,7 +217,7 @@ impl Packet {
     }
 }
 
-/// `10.0.0.1:80`, `[fd00::1]:80`, `10.0.0.1`.
+/// Formats `10.0.0.1:80`, `[fd00::1]:80`, `10.0.0.1`.
 pub(crate) fn endpoint(address: IpAddr, port: Option<u16>) -> String {
     match port {
         Some(port) => SocketAddr::new(address, port).to_string(),

@@ -15,7 +15,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
     /// The family of an address.
@@ -24,7 +24,7 @@ impl Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// Bits of an address.
+    /// The number of bits of an address.
     #[must_use]
     pub fn bits(self) -> u8 {
         match self {
@@ -47,7 +47,6 @@ impl fmt::Display for Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Protocol(pub u8);
 
-/// iptables', then `/etc/protocols`'.
 const NAMES: [(&str, u8); 12] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -75,13 +74,13 @@ impl Protocol {
     /// SCTP.
     pub const SCTP: Protocol = Protocol(132);
 
-    /// Names and numbers of iptables and ipset, except `icmpv6` and `all`.
+    /// Parses the names and numbers of iptables and ipset, except `icmpv6` and `all`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Protocol> {
         names::value(&NAMES, text).or_else(|| text.parse().ok()).map(Protocol)
     }
 
-    /// ICMP of either family.
+    /// Whether this is ICMP of either family.
     #[must_use]
     pub fn is_icmp(self) -> bool {
         self == Protocol::ICMP || self == Protocol::ICMPV6

@@ -1,6 +1,6 @@
 //! Kernel settings that affect verdicts (`/proc/sys`).
 
-/// Defaults as in the kernel.
+/// Kernel settings with the kernel's defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sysctls {
     /// `net.ipv4.ip_forward`.
@@ -35,25 +35,25 @@ pub struct Sysctls {
     pub vs_expire_quiescent_template: bool,
 }
 
-/// Includes `all` (include/linux/inetdevice.h).
+/// An interface's settings, combined with those of `all` (include/linux/inetdevice.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InterfaceSysctls {
-    /// `net.ipv4.conf.IFACE.forwarding`: of received packets.
+    /// `net.ipv4.conf.IFACE.forwarding`: forwards packets received here.
     pub forwarding: bool,
-    /// Interface or `all` (`IN_DEV_ORCONF`).
+    /// Set for the interface or `all` (`IN_DEV_ORCONF`).
     pub route_localnet: bool,
-    /// Interface or `all`.
+    /// Set for the interface or `all`.
     pub accept_local: bool,
-    /// Maximum with `all` (`IN_DEV_MAXCONF`).
+    /// The maximum of interface and `all` (`IN_DEV_MAXCONF`).
     pub rp_filter: u8,
-    /// Interface or `all`: `rp_filter` routes by mark.
+    /// Set for the interface or `all`: `rp_filter` considers marks.
     pub src_valid_mark: bool,
-    /// Maximum with `all`.
+    /// The maximum of interface and `all`.
     pub arp_ignore: u8,
 }
 
 impl Sysctls {
-    /// Default for interfaces.
+    /// Returns the default settings of interfaces.
     #[must_use]
     pub fn of_interfaces(&self) -> InterfaceSysctls {
         InterfaceSysctls {
@@ -90,7 +90,7 @@ impl Default for Sysctls {
 }
 
 impl Sysctls {
-    /// A Kubernetes node with kube-proxy.
+    /// Returns the settings of a node with kube-proxy.
     #[must_use]
     pub fn node() -> Sysctls {
         Sysctls {

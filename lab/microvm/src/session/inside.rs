@@ -17,9 +17,8 @@ use nix::sys::termios::{self, ControlFlags, SetArg};
 
 use super::{Decoder, Frame, LONGEST, TerminalSize};
 
-/// Without kernel messages.
+/// The second serial line, which has no kernel messages.
 const LINE: &str = "/dev/ttyS1";
-/// Milliseconds to wait for output after the command.
 const LOOK: u8 = 50;
 
 /// The guest's end.
@@ -45,7 +44,6 @@ impl Session {
         let line = options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(LINE)?;
         let mut settings = termios::tcgetattr(&line)?;
         termios::cfmakeraw(&mut settings);
-        // 115,200 baud, without cfsetspeed (see clippy.toml).
         settings.control_flags.remove(ControlFlags::CBAUD);
         settings.control_flags.insert(ControlFlags::from_bits_retain(nix::libc::B115200));
         termios::tcsetattr(&line, SetArg::TCSANOW, &settings)?;
@@ -59,12 +57,12 @@ impl Session {
         text.as_bytes().chunks(LONGEST).try_for_each(|piece| self.out.send(&Frame::Output(piece.to_vec())))
     }
 
-    /// Another handle, for a thread.
+    /// Returns another handle, for a thread.
     pub fn another(&self) -> io::Result<Session> {
         Ok(Session { line: self.line.try_clone()?, out: self.out.clone(), terminal: self.terminal })
     }
 
-    /// Returns after all output has been sent.
+    /// Runs the command; returns after all output has been sent.
     pub fn run(self, command: &mut Command) -> io::Result<ExitStatus> {
         let (mut child, input, outputs) = match self.terminal {
             Some(size) => on_terminal(command, size)?,
@@ -79,7 +77,7 @@ impl Session {
             })
             .collect();
         let (line, out, terminal) = (self.line.try_clone()?, self.out.clone(), self.terminal.is_some());
-        // Not joined: the line has no end.
+        // Not joined, because reading the line never ends.
         thread::spawn(move || handle_frames(line, input, terminal, &out));
         self.out.send(&Frame::Started)?;
         let status = child.wait()?;
@@ -101,9 +99,8 @@ fn on_pipes(command: &mut Command) -> io::Result<StartedCommand> {
     Ok((child, input, vec![(output, Frame::Output), (errors, Frame::Errors)]))
 }
 
-/// The command must make it the controlling terminal (`setsid -c`).
+/// Starts the command on a terminal; `setsid -c` must make it the controlling one.
 fn on_terminal(command: &mut Command, size: TerminalSize) -> io::Result<StartedCommand> {
-    // PID 1 mounts no devpts.
     fs::create_dir_all("/dev/pts")?;
     mount(Some("devpts"), "/dev/pts", Some("devpts"), MsFlags::empty(), Some("ptmxmode=666"))?;
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -114,7 +111,7 @@ fn on_terminal(command: &mut Command, size: TerminalSize) -> io::Result<StartedC
     Ok((child, input, vec![(pty.master, Frame::Output)]))
 }
 
-/// Until the stream ends, or a finished command's output is read: its children may keep the stream open.
+/// Sends output until the stream ends, or the command has finished: its children may keep the stream open.
 fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &FrameWriter, over: &AtomicBool) {
     let mut piece = [0; LONGEST];
     loop {
@@ -126,7 +123,6 @@ fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &FrameWriter, over: &
             Ok(_) => {}
             Err(_) => return,
         }
-        // A terminal without users returns an error at its end.
         let Ok(length) = from.read(&mut piece) else { return };
         if length == 0 || out.send(&frame(piece[..length].to_vec())).is_err() {
             return;
@@ -142,7 +138,6 @@ fn handle_frames(mut line: File, input: OwnedFd, terminal: bool, out: &FrameWrit
         for frame in frames {
             match frame {
                 Frame::Input(bytes) => {
-                    // A finished command takes no input.
                     let _ = input.as_mut().map(|input| input.write_all(&bytes));
                     let _ = out.send(&Frame::Taken(u16::try_from(bytes.len()).unwrap_or(u16::MAX)));
                 }
@@ -154,7 +149,7 @@ fn handle_frames(mut line: File, input: OwnedFd, terminal: bool, out: &FrameWrit
     }
 }
 
-/// The kernel sends SIGWINCH.
+/// Resizes the terminal, for which the kernel sends SIGWINCH.
 fn resize(terminal: Option<&File>, TerminalSize { rows, columns }: TerminalSize) {
     let Some(Ok(terminal)) = terminal.map(File::try_clone) else { return };
     let mut stty = Command::new("stty");

@@ -10,14 +10,13 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Far below the kernel's buffer of a serial line (64 KiB).
+/// In bytes, far below the kernel's buffer of 64 KiB.
 pub(super) const WINDOW: usize = 16 * 1024;
-/// Bytes of a frame.
+/// The most payload bytes of a frame.
 pub(super) const LONGEST: usize = 4096;
-/// Bytes for kind and length.
 const HEAD: usize = 3;
 
-/// In characters.
+/// A terminal's size in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
     /// Lines.
@@ -26,7 +25,7 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// Up to `Size` sent to the guest, others from it.
+/// Messages: up to `Size` to the guest, others to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
     Input(Vec<u8>),
@@ -59,7 +58,6 @@ impl Frame {
             Frame::Output(bytes) => (b'o', bytes),
             Frame::Errors(bytes) => (b'x', bytes),
         };
-        // Callers split data at LONGEST.
         let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         [&[kind], &length.to_be_bytes()[..], &payload[..usize::from(length)]].concat()
     }
@@ -81,14 +79,14 @@ impl Frame {
     }
 }
 
-/// Accepts pieces of any size.
+/// Decodes frames from pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     rest: Vec<u8>,
 }
 
 impl Decoder {
-    /// The frames that `bytes` completes. Fails on invalid ones.
+    /// Returns frames that `bytes` completes. Fails on invalid ones.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> io::Result<Vec<Frame>> {
         self.rest.extend(bytes);
         let mut frames = Vec::new();

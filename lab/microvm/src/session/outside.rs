@@ -35,7 +35,7 @@ struct SessionState {
 }
 
 impl Session {
-    /// With QEMU's end of its line. Without `size` the command gets standard streams.
+    /// Returns a session and QEMU's end of its line. Without `size` the command gets pipes.
     pub fn new(size: Option<TerminalSize>) -> io::Result<(Session, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         let from = ours.try_clone()?;
@@ -81,13 +81,13 @@ impl Session {
         }
     }
 
-    /// To standard error, also on a raw terminal.
+    /// Writes to standard error, also on a raw terminal.
     pub fn complain(&self, text: &str) {
         let end = if self.shared.terminal.is_raw() { "\r\n" } else { "\n" };
         let _ = write!(io::stderr().lock(), "{text}{end}");
     }
 
-    /// After QEMU's end: writes remaining output, restores the terminal.
+    /// Writes remaining output and restores the terminal, after QEMU ended.
     pub fn end(mut self) {
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
@@ -139,7 +139,7 @@ impl SessionState {
         }
         self.started.store(true, Ordering::Release);
         let shared = Arc::clone(self);
-        // Not joined: standard input has no end.
+        // Not joined, because reading standard input may never end.
         thread::spawn(move || shared.forward_input());
     }
 
@@ -170,7 +170,7 @@ fn write_and_flush(to: &mut impl Write, bytes: &[u8]) {
     let _ = to.write_all(bytes).and_then(|()| to.flush());
 }
 
-/// The settings before raw mode.
+/// The terminal's settings before raw mode.
 #[derive(Default)]
 struct Terminal(Mutex<Option<Termios>>);
 

@@ -25,11 +25,11 @@ pub enum BuildError {
     Network(#[from] NetworkError),
 }
 
-/// Machine names are unique.
+/// A cluster's machines, whose names are unique.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Cluster {
-    /// Pods are on a bridge `cni0` in hairpin mode instead of own links.
+    /// Whether pods are on a bridge `cni0` in hairpin mode instead of own links.
     pub bridged: bool,
     pub nodes: Vec<Node>,
     pub outside: Vec<ExternalHost>,
@@ -38,7 +38,7 @@ pub struct Cluster {
 const OVERLAY: &str = "flannel.1";
 const SECOND: &str = "eth1";
 
-/// Listening sockets.
+/// Ports with listening sockets.
 pub type Listening = BTreeSet<(Protocol, u16)>;
 
 /// A node with its pods.
@@ -46,26 +46,26 @@ pub type Listening = BTreeSet<(Protocol, u16)>;
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Node {
     pub name: String,
-    /// Of `eth0`, with prefix; each family's first is the default source.
+    /// Addresses of `eth0`; the first of each family is the default source.
     pub addresses: Vec<IpNet>,
-    /// Secondary, on `eth0`.
+    /// Secondary addresses of `eth0`.
     pub secondary: Vec<IpNet>,
-    /// Other nodes route these here.
+    /// Pod networks that other nodes route to this node.
     pub pod_ranges: Vec<IpNet>,
-    /// On the bridge, or each pod link.
+    /// The node's addresses on the bridge, or on each pod's link.
     pub gateways: Vec<IpNet>,
-    /// Of `flannel.1`: other nodes' way to the pods, without encapsulation.
+    /// Addresses of `flannel.1`, by which other nodes reach the pods, without encapsulation.
     pub overlay: Vec<IpAddr>,
-    /// Of `eth1`: other nodes' way to the pods.
+    /// Addresses of `eth1`, by which other nodes reach the pods.
     pub second: Vec<IpNet>,
     pub sysctls: Sysctls,
-    /// Without relays' sockets.
+    /// Listening sockets other than those of relays.
     pub listening: Listening,
-    /// `None`: a removed pod's link.
+    /// Pods by name; `None` leaves the link of a removed pod.
     pub pods: Vec<(String, Option<Pod>)>,
 }
 
-/// With its own network namespace.
+/// A pod with its own network namespace.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Pod {
@@ -73,7 +73,7 @@ pub struct Pod {
     pub listening: Listening,
 }
 
-/// Outside the cluster, on the nodes' segment.
+/// A host outside the cluster, on the nodes' segment.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ExternalHost {
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces external hosts only.
+    /// Adds or replaces external hosts only.
     pub fn put_outside(&self, network: &mut Network) -> Result<(), BuildError> {
         self.put_each_outside(network, &mut Vec::new())
     }

@@ -10,20 +10,20 @@ use crate::relays::Relays;
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// Rules, sets, virtual services and addresses.
+/// A node's rules, sets, virtual services and addresses.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct NodeState {
     pub v4: Arc<Rules>,
     pub v6: Arc<Rules>,
-    /// Second iptables variant.
+    /// Rules of the second iptables variant (legacy or nft).
     pub second: Vec<Arc<Rules>>,
     pub nft: Arc<Ruleset>,
     pub sets: Sets,
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
-    /// The userspace proxy's ports.
+    /// Ports on which the userspace proxy relays.
     pub relays: Relays,
 }
 
@@ -46,14 +46,14 @@ impl Default for NodeState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
 pub struct NodeReadError {
-    /// Command, file or node.
+    /// The command, file or node of the listing.
     pub what: String,
     /// The error with its line.
     pub problem: String,
 }
 
 impl NodeReadError {
-    /// About the listing `what`.
+    /// An error in the listing `what`.
     #[must_use]
     pub fn new(what: &str, problem: &dyn std::fmt::Display) -> NodeReadError {
         NodeReadError { what: what.to_owned(), problem: problem.to_string() }
@@ -61,7 +61,7 @@ impl NodeReadError {
 }
 
 impl NodeState {
-    /// First iptables variant.
+    /// Returns the first iptables variant's rules.
     #[must_use]
     pub fn rules(&self, family: Family) -> &Arc<Rules> {
         match family {
@@ -70,13 +70,13 @@ impl NodeState {
         }
     }
 
-    /// `what`: the source, for errors.
+    /// Reads output of `iptables-save`. Errors name its source, `what`.
     pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
-    /// As [`NodeState::read_rules`], with [`Rules::read_any`].
+    /// Like [`NodeState::read_rules`], but accepts unmodelled rules ([`Rules::read_any`]).
     pub fn read_any_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
@@ -89,32 +89,32 @@ impl NodeState {
         }
     }
 
-    /// As [`NodeState::read_any_rules`], for the second iptables variant.
+    /// Like [`NodeState::read_any_rules`], for the second iptables variant.
     pub fn read_second_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         let rules = Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?;
         self.second.push(Arc::new(rules));
         Ok(())
     }
 
-    /// `nft list ruleset` or `nft -j list ruleset`. Unmodelled statements are no errors.
+    /// Reads output of `nft list ruleset` or `nft -j list ruleset`. Accepts unmodelled statements.
     pub fn read_nft(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.nft = Arc::new(Ruleset::read(text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
-    /// Output of `ipset save`.
+    /// Reads output of `ipset save`.
     pub fn read_sets(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.sets = Sets::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
-    /// Output of `ipvsadm -Sn`.
+    /// Reads output of `ipvsadm -Sn`.
     pub fn read_servers(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.servers = VirtualServices::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
-    /// Lines `ip addr add ADDRESS dev kube-ipvs0`.
+    /// Reads lines `ip addr add ADDRESS dev kube-ipvs0`.
     pub fn read_addresses(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         let addresses = text.lines().map(|line| line.parse().map_err(|error| NodeReadError::new(what, &error)));
         self.addresses = addresses.collect::<Result<_, _>>()?;

@@ -12,11 +12,11 @@ pub struct Address {
     pub ip: IpAddr,
     /// Prefix length.
     pub prefix: u8,
-    /// IPv4: later address of a network, never a source. IPv6: deprecated, the last choice as a source.
+    /// IPv4: a later address of a network, never a source. IPv6: deprecated, the last choice as a source.
     pub secondary: bool,
 }
 
-/// No supported `ip addr add`.
+/// A line is not a supported `ip addr add`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line:?}: {problem} (expected: ip addr add ADDRESS/LENGTH dev NAME [preferred_lft 0|forever])")]
 #[allow(missing_docs, reason = "the names say it")]
@@ -26,7 +26,7 @@ pub struct AddressError {
     pub problem: String,
 }
 
-/// `ip addr add ADDRESS/LENGTH dev NAME [preferred_lft …]`.
+/// Parses `ip addr add ADDRESS/LENGTH dev NAME [preferred_lft …]`.
 impl FromStr for Address {
     type Err = AddressError;
 

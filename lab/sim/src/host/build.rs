@@ -16,46 +16,46 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// An inconsistent host.
+/// Why a host cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("host {host}: {problem}")]
 pub struct HostError {
-    /// Its name.
+    /// The host's name.
     pub host: String,
     /// The inconsistency.
     pub problem: HostProblem,
 }
 
-/// Why building fails.
+/// An inconsistency of a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostProblem {
-    /// User and name of a missing interface.
+    /// A reference to a missing interface: referrer and interface.
     #[error("{0} names the missing interface {1:?}")]
     NoInterface(String, String),
-    /// Two interfaces of one name.
+    /// Two interfaces have the same name.
     #[error("interface {0:?} exists twice")]
     Twice(String),
-    /// A prefix that is longer than the address.
+    /// A prefix is longer than its address.
     #[error("address {0}/{1} has too long a prefix")]
     Prefix(IpAddr, u8),
-    /// Virtual service without masquerading.
+    /// A virtual service does not masquerade.
     #[error("virtual service {0}: forwarding by routing or tunnel is not modelled")]
     Forwarding(SocketAddr),
-    /// Virtual service with lower threshold.
+    /// A virtual service has a lower threshold.
     #[error("virtual service {0}: a lower threshold (-y) is not modelled")]
     LowerThreshold(SocketAddr),
-    /// nftables: missing chains or sets.
+    /// nftables rules refer to missing chains or sets.
     #[error(transparent)]
     Nft(#[from] MissingReference),
-    /// iptables: missing chains or sets, or loops.
+    /// iptables rules have loops, or refer to missing chains or sets.
     #[error(transparent)]
     Rules(#[from] CompileError),
 }
 
 const SECOND_COUNTERS: usize = 1 << 32;
 
-/// Always includes loopback with 127.0.0.1 and ::1.
+/// Builds a host, which always has loopback with 127.0.0.1 and ::1.
 #[derive(Debug, Clone)]
 pub struct HostBuilder {
     name: String,
@@ -108,7 +108,7 @@ impl HostBuilder {
         self
     }
 
-    /// Addresses add routes to their networks.
+    /// Adds a route; addresses add those to their networks.
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
@@ -124,14 +124,14 @@ impl HostBuilder {
         self
     }
 
-    /// Only explicit routes exist.
+    /// Addresses then add no routes to their networks.
     #[must_use]
     pub fn all_routes(mut self) -> HostBuilder {
         self.all_routes = true;
         self
     }
 
-    /// Adds a rule instead of the defaults (local and main table).
+    /// Adds a policy routing rule, which replaces the defaults (local and main table).
     #[must_use]
     pub fn policy(mut self, rule: PolicyRule) -> HostBuilder {
         self.policy.push(rule);
@@ -145,14 +145,14 @@ impl HostBuilder {
         self
     }
 
-    /// A permanent entry for the link's other end.
+    /// Adds a permanent neighbour entry for the link's other end.
     #[must_use]
     pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.neighbours.push((interface.to_owned(), address));
         self
     }
 
-    /// Listens on all addresses.
+    /// Adds a socket that listens on all addresses.
     #[must_use]
     pub fn listen(mut self, protocol: Protocol, port: u16) -> HostBuilder {
         self.listeners.push(Listener { protocol, address: None, port: Some(port) });
@@ -166,7 +166,7 @@ impl HostBuilder {
         self
     }
 
-    /// Sets their family's iptables rules.
+    /// Sets the iptables rules of one family.
     #[must_use]
     pub fn rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -177,7 +177,8 @@ impl HostBuilder {
         self
     }
 
-    /// The second iptables variant, walked last. The kernel orders by registration, which no dump shows.
+    /// Sets the second iptables variant's rules, which run last. The kernel orders by registration, which no dump
+    /// shows.
     #[must_use]
     pub fn second_rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -188,7 +189,7 @@ impl HostBuilder {
         self
     }
 
-    /// Skips tables of iptables-nft in families with iptables rules.
+    /// Sets the nftables rules. Skips tables of iptables-nft in families with iptables rules.
     #[must_use]
     pub fn nft(mut self, ruleset: impl Into<Arc<Ruleset>>) -> HostBuilder {
         self.nft = ruleset.into();
@@ -209,21 +210,21 @@ impl HostBuilder {
         self
     }
 
-    /// Matches on missing sets are unknown facts, not errors.
+    /// Makes matches on missing sets unknown facts instead of errors.
     #[must_use]
     pub fn other_sets(mut self) -> HostBuilder {
         self.other_sets = true;
         self
     }
 
-    /// Answers unknown facts.
+    /// Sets the answers to unknown facts.
     #[must_use]
     pub fn assume(mut self, assumptions: Assumptions) -> HostBuilder {
         self.assumptions = assumptions;
         self
     }
 
-    /// Fails on dangling references and unmodelled parts.
+    /// Builds the host. Fails on dangling references and unmodelled parts.
     pub fn build(self) -> Result<Host, HostError> {
         let host = self.name.clone();
         self.try_build().map_err(|problem| HostError { host, problem })

@@ -29,15 +29,15 @@ use crate::set::{CompiledIpSet, IpSet, Sets};
 #[allow(missing_docs, reason = "the names say it")]
 pub struct HostInterface {
     pub name: String,
-    /// In the order of addition.
+    /// Addresses in the order of addition.
     pub addresses: Vec<Address>,
     /// The bridge of which the interface is a port.
     pub bridge: Option<String>,
-    /// The bridge may send packets back through it.
+    /// Whether the bridge may send packets back through this port.
     pub hairpin: bool,
-    /// Instead of the host's.
+    /// Settings that replace the host's for this interface.
     pub sysctls: Option<InterfaceSysctls>,
-    /// The name is a placeholder: matches on it are unknown facts.
+    /// Whether the name is a placeholder: matches on it are unknown facts.
     pub invented: bool,
 }
 
@@ -55,7 +55,7 @@ impl HostInterface {
         }
     }
 
-    /// Secondary, as in the kernel, after an IPv4 address of its network.
+    /// Adds an address, secondary after an IPv4 address of its network.
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> HostInterface {
         let network = Masked::network(ip, prefix);
@@ -67,7 +67,7 @@ impl HostInterface {
         self
     }
 
-    /// Secondary (IPv4) or deprecated (IPv6): not chosen as source.
+    /// Adds an address that is not chosen as source: secondary (IPv4) or deprecated (IPv6).
     #[must_use]
     pub fn secondary(self, ip: IpAddr, prefix: u8) -> HostInterface {
         self.with(Address { ip, prefix, secondary: true })
@@ -80,7 +80,7 @@ impl HostInterface {
         self
     }
 
-    /// Replaces the host's settings.
+    /// Replaces the host's settings for this interface.
     #[must_use]
     pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> HostInterface {
         self.sysctls = Some(sysctls);
@@ -114,7 +114,7 @@ pub struct Listener {
     pub port: Option<u16>,
 }
 
-/// Made by [`Host::builder`].
+/// A machine or network namespace, built by [`Host::builder`].
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(crate) name: Arc<str>,
@@ -127,7 +127,7 @@ pub struct Host {
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
-    /// First and second iptables variant.
+    /// Rules of the first and second iptables variant.
     pub(crate) v4: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) v6: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) nft: crate::program::nft::NftProgram,
@@ -139,19 +139,19 @@ pub struct Host {
 pub(crate) const LOOPBACK: usize = 0;
 
 impl Host {
-    /// A builder with a loopback interface only.
+    /// Returns a builder with a loopback interface only.
     #[must_use]
     pub fn builder(name: &str) -> HostBuilder {
         HostBuilder::new(name)
     }
 
-    /// Unique per network.
+    /// The name, unique per network.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Loopback included.
+    /// Whether `address` belongs to this host, loopback included.
     #[must_use]
     pub fn is_local(&self, address: IpAddr) -> bool {
         let loopback = match address {
@@ -169,7 +169,6 @@ impl Host {
         self.interfaces.iter().position(|interface| interface.name == name)
     }
 
-    /// In walk order.
     pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &IptablesProgram> {
         let (first, second) = match family {
             Family::V4 => &self.v4,

@@ -17,16 +17,16 @@ pub const LOCAL_TABLE: u32 = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PolicyAction {
-    /// The next rule follows if no route matches.
+    /// Looks up a table; without a matching route the next rule follows.
     Lookup {
         table: u32,
-        /// `suppress_prefixlength`: ignores prefixes up to this.
+        /// `suppress_prefixlength`: ignores routes with prefixes up to this length.
         suppress: Option<u8>,
     },
-    /// Jumps to this priority or higher.
+    /// Jumps to the first rule with this number or higher.
     Goto(u32),
     Nop,
-    /// `unreachable`, `prohibit`, `blackhole`.
+    /// Refuses the packet: `unreachable`, `prohibit` or `blackhole`.
     Refuse(RouteKind),
 }
 
@@ -35,23 +35,23 @@ pub enum PolicyAction {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct PolicyRule {
     pub family: Family,
-    /// Ascending.
+    /// The priority; lower numbers come first.
     pub priority: u32,
     pub from: Option<Masked>,
     pub to: Option<Masked>,
-    /// Input; `lo`: packets of this machine.
+    /// Input interface; `lo` matches packets of this machine.
     pub input: Option<String>,
     /// `oif` of a bound socket; matches nothing, as no socket is bound.
     pub output: Option<String>,
-    /// Value and mask.
+    /// Value and mask of the packet's mark.
     pub mark: Option<(u32, u32)>,
-    /// Inverts the selectors together.
+    /// Whether to invert all selectors together (`not`).
     pub invert: bool,
     pub action: PolicyAction,
 }
 
 impl PolicyRule {
-    /// Matches all packets of the family.
+    /// Returns a rule that matches all packets of the family.
     #[must_use]
     pub fn of_all(family: Family, priority: u32, action: PolicyAction) -> PolicyRule {
         PolicyRule {
@@ -71,11 +71,10 @@ impl PolicyRule {
 #[derive(Debug, Clone)]
 pub(super) struct Selector {
     rule: PolicyRule,
-    /// `Some(None)`: a missing interface, which matches nothing.
+    /// `Some(None)` is a missing interface, which matches nothing.
     input: Option<Option<usize>>,
 }
 
-/// By priority; tables except main.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RoutingPolicy {
     v4: Vec<Selector>,
@@ -93,7 +92,6 @@ impl RoutingPolicy {
             let own = rules.iter().filter(|rule| rule.family == family);
             let own = own.map(|rule| Selector { input: rule.input.as_deref().map(&place), rule: rule.clone() });
             let mut own: Vec<Selector> = own.collect();
-            // Stable: equal priorities keep their order.
             own.sort_by_key(|selector| selector.rule.priority);
             own
         };
@@ -124,7 +122,7 @@ impl RoutingPolicy {
             match selector.rule.action {
                 PolicyAction::Nop => {}
                 PolicyAction::Refuse(kind) => return RouteDecision::Refused(kind),
-                // Only forward (`fib_nl_newrule`).
+                // A goto only leads to later rules (`fib_nl_newrule`).
                 PolicyAction::Goto(priority) => {
                     let target = rules[at..].iter().position(|other| other.rule.priority >= priority);
                     at = target.map_or(rules.len(), |further| at + further);
@@ -149,7 +147,7 @@ impl RoutingPolicy {
 }
 
 impl Selector {
-    /// `fib_rule_match`, `fib4_rule_match`, `fib6_rule_match`.
+    /// Follows `fib_rule_match`, `fib4_rule_match`, `fib6_rule_match`.
     fn holds(&self, look: &RouteQuery) -> bool {
         let rule = &self.rule;
         let within = |range: &Masked, address: IpAddr| range.contains(address);

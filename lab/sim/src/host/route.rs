@@ -21,7 +21,7 @@ pub enum RouteKind {
     Prohibit,
     /// `ip route add local`.
     Local,
-    /// Ends this table's lookup; the next policy rule follows.
+    /// Ends this table's lookup; the next policy routing rule follows.
     Throw,
 }
 
@@ -30,16 +30,16 @@ pub enum RouteKind {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Route {
     pub to: Masked,
-    /// Gateway; `None`: neighbours.
+    /// The gateway; `None` if destinations are neighbours.
     pub via: Option<IpAddr>,
-    /// `None`: forwards nothing.
+    /// The output interface; `None` if the route forwards nothing.
     pub interface: Option<String>,
     /// Preferred source.
     pub source: Option<IpAddr>,
-    /// Lowest wins among equal prefixes.
+    /// The metric; the lowest wins among equal prefixes.
     pub metric: u32,
     pub kind: RouteKind,
-    /// [`MAIN_TABLE`] or another.
+    /// The routing table.
     pub table: u32,
 }
 
@@ -104,11 +104,10 @@ pub(crate) enum RouteDecision {
     NoRoute,
 }
 
-/// `struct flowi4`, `struct flowi6`.
+/// The key of a route lookup (`struct flowi4`, `struct flowi6`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteQuery {
     pub(crate) to: IpAddr,
-    /// `None`: not chosen yet.
     pub(crate) from: Option<IpAddr>,
     pub(crate) mark: u32,
     pub(crate) input: usize,
@@ -125,7 +124,7 @@ impl Host {
         self.look_up(&RouteQuery::out(to))
     }
 
-    /// `fib_rules_lookup`; by default the local, then the main table.
+    /// `fib_rules_lookup`: by default looks up the local, then the main table.
     pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
         if self.policy.rules_of(look.to).is_empty() {
             let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
@@ -134,7 +133,7 @@ impl Host {
         self.policy.decide(self, look)
     }
 
-    /// Own and broadcast addresses, local routes.
+    /// Looks up own and broadcast addresses and local routes.
     pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
             return Some(RouteDecision::Local);
@@ -145,14 +144,13 @@ impl Host {
         self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
     }
 
-    /// `suppressed`: ignores prefixes up to this.
+    /// Looks up a route; ignores routes with prefixes up to `suppressed`.
     pub(super) fn in_table(
         &self,
         routes: &[ResolvedRoute],
         to: IpAddr,
         suppressed: Option<u8>,
     ) -> Option<RouteDecision> {
-        // By prefix length and metric.
         let route = routes.iter().find(|route| route.to.contains(to))?;
         if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
             return None;
@@ -191,8 +189,8 @@ impl Host {
         }
     }
 
-    /// For an own address: itself, its network's primary one, or 127.0.0.1 (`fib_add_ifaddr`,
-    /// net/ipv4/fib_frontend.c).
+    /// The source of packets to an own address: that address, its network's primary one, or 127.0.0.1
+    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
     pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
@@ -222,8 +220,8 @@ impl Host {
         near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
     }
 
-    /// `ipv6_dev_get_saddr`: not deprecated, on the interface, longest common prefix, earliest interface
-    /// (`for_each_netdev_rcu`), latest address (`ipv6_link_dev_addr`).
+    /// `ipv6_dev_get_saddr` prefers addresses not deprecated, on the output interface, with the longest common prefix,
+    /// on the earliest interface (`for_each_netdev_rcu`), the latest (`ipv6_link_dev_addr`).
     fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
         let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
         let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
@@ -234,7 +232,6 @@ impl Host {
                 ((!address.secondary, at == interface, common, Reverse(at)), address.ip)
             })
         });
-        // max_by_key returns the last maximum.
         candidates.max_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
     }
 }
@@ -243,7 +240,7 @@ impl Host {
 mod tests {
     use super::*;
 
-    /// Linux 6.1 and 6.12, `eth0` created before `eth1`.
+    /// Observed on Linux 6.1 and 6.12, with `eth0` created before `eth1`.
     #[test]
     fn equally_near_addresses_choose_the_first_interfaces_last_one() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -1,4 +1,4 @@
-//! Route lookup for neighbours' builders.
+//! Route lookup for code that builds a host's neighbours.
 
 use std::net::IpAddr;
 
@@ -9,20 +9,20 @@ use super::route::RouteDecision;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum RouteTo {
-    /// Own address.
+    /// To this machine.
     Itself,
     /// Through an interface to a neighbour.
     Out {
         interface: String,
-        /// Destination or gateway.
+        /// The destination or gateway.
         next_hop: IpAddr,
     },
-    /// No route.
+    /// Nowhere: there is no route.
     Nowhere,
 }
 
 impl Host {
-    /// Without a source address and mark.
+    /// Looks up a route, without source address and mark.
     #[must_use]
     pub fn way_to(&self, to: IpAddr) -> RouteTo {
         match self.route(to) {
@@ -34,7 +34,7 @@ impl Host {
         }
     }
 
-    /// In the order of addition.
+    /// An interface's addresses in the order of addition.
     #[must_use]
     pub fn addresses_of(&self, interface: &str) -> &[super::Address] {
         self.interface(interface).map_or(&[], |at| &self.interfaces[at].addresses)

@@ -9,7 +9,7 @@ use crate::trace::{DropReason, NotModelled, Trace};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum LegEnd {
-    /// A machine, perhaps without socket.
+    /// A machine accepted the packet, perhaps without a socket.
     Reached {
         host: HostId,
         packet: Packet,
@@ -46,7 +46,7 @@ pub enum ReplyFailure {
         host: HostId,
         with: RejectWith,
     },
-    /// Not the called address and port.
+    /// The reply came from another address or port.
     WrongSource {
         from: SocketAddr,
     },
@@ -54,11 +54,11 @@ pub enum ReplyFailure {
     Strayed {
         host: HostId,
     },
-    /// No reply is due.
+    /// The packet asks for no reply.
     None,
 }
 
-/// Equal for equal paths.
+/// The result of a packet and its reply.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PacketVerdict {
@@ -86,14 +86,14 @@ pub enum PacketVerdict {
         by: HostId,
         /// Called address and port.
         at: SocketAddr,
-        /// The caller got a reset or ICMP error.
+        /// Whether the caller received the reset or ICMP error.
         delivered: bool,
     },
-    /// By rule, route or IPVS.
+    /// A rule, a route or IPVS rejected the packet.
     Rejected {
         by: HostId,
         with: RejectWith,
-        /// The caller got the error.
+        /// Whether the caller received the error.
         delivered: bool,
     },
     Dropped {
@@ -104,7 +104,7 @@ pub enum PacketVerdict {
 }
 
 impl PacketVerdict {
-    /// Machine and address of the socket.
+    /// The machine and address of the socket that answered.
     #[must_use]
     pub fn answered(&self) -> Option<(HostId, SocketAddr)> {
         match self {
@@ -113,7 +113,7 @@ impl PacketVerdict {
         }
     }
 
-    /// Source at the socket.
+    /// The source address at the socket.
     #[must_use]
     pub fn saw(&self) -> Option<IpAddr> {
         match self {
@@ -123,7 +123,7 @@ impl PacketVerdict {
     }
 }
 
-/// A reply is an answer, reset or ICMP error.
+/// A packet and its reply: an answer, reset or ICMP error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Journey {

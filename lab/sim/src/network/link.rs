@@ -1,4 +1,4 @@
-//! Interfaces that receive a neighbour's packets.
+//! Determines which interface of a link receives a packet.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ impl Network {
 
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
-            // The entry means the link's only other end.
+            // A permanent neighbour entry means the link's only other end.
             let mut others = self.others(host, interface);
             let far = others.next();
             return if others.next().is_none() { far } else { None };
@@ -29,7 +29,8 @@ impl Network {
         self.others(host, interface).find(|(far, at)| self.answers(*far, *at, next_hop))
     }
 
-    /// ARP answers for the machine's addresses (see `arp_ignore`), neighbour discovery for the interface's.
+    /// Whether the interface answers for `address`: ARP for the machine's addresses (see `arp_ignore`), neighbour
+    /// discovery for the interface's.
     fn answers(&self, host: usize, interface: usize, address: IpAddr) -> bool {
         let this = &self.hosts[host];
         let Some(bridge) = this.bridge_of[interface] else {

@@ -1,4 +1,4 @@
-//! Machines on links: packets walk to a socket, replies back.
+//! Machines on links, between which packets and replies walk.
 
 mod journey;
 mod link;
@@ -23,7 +23,7 @@ use crate::protocol::Protocol;
 use crate::walk::HostState;
 use link::NetworkLink;
 
-/// A machine of the network that returned the id, and of its clones.
+/// A machine's id in the network that returned it and its clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 
@@ -40,7 +40,7 @@ pub enum NetworkError {
         /// The interface.
         interface: String,
     },
-    /// Linked twice.
+    /// The interface already has a link.
     #[error("interface {interface:?} of host {host} is linked already")]
     Linked {
         /// The host.
@@ -56,7 +56,7 @@ pub enum NetworkError {
         /// The destination.
         to: SocketAddr,
     },
-    /// No ports, or two families.
+    /// The protocol has no ports, or the addresses' families differ.
     #[error("cannot build a first packet of {protocol} from {source_address} to {to}")]
     NoPacket { protocol: Protocol, source_address: IpAddr, to: SocketAddr },
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub enum NetworkError {
 pub struct Flow {
     /// The caller.
     pub from: HostId,
-    /// `None`: chosen by routes.
+    /// The source address; `None` if routes choose it.
     pub source: Option<IpAddr>,
     pub source_port: u16,
     pub to: SocketAddr,
@@ -82,13 +82,13 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// From port 40000; routes choose the address.
+    /// Returns a TCP flow from port 40000; routes choose the address.
     #[must_use]
     pub fn tcp(from: HostId, to: SocketAddr) -> Flow {
         Flow { from, source: None, source_port: 40_000, to, protocol: Protocol::TCP }
     }
 
-    /// As [`Flow::tcp`], over UDP.
+    /// Like [`Flow::tcp`], over UDP.
     #[must_use]
     pub fn udp(from: HostId, to: SocketAddr) -> Flow {
         Flow { protocol: Protocol::UDP, ..Flow::tcp(from, to) }
@@ -115,7 +115,7 @@ impl Flow {
 pub struct TrackedConnection {
     pub original: Tuple,
     pub reply: Tuple,
-    /// A reply was seen.
+    /// Whether a reply was seen.
     pub answered: bool,
 }
 
@@ -147,7 +147,7 @@ impl Network {
         HostId(self.hosts.len() - 1)
     }
 
-    /// A veth pair, or a switch.
+    /// Connects interfaces: two by a veth pair, more by a switch.
     pub fn link(&mut self, ends: &[(HostId, &str)]) -> Result<(), NetworkError> {
         let mut link = NetworkLink::default();
         for (id, interface) in ends {
@@ -170,7 +170,7 @@ impl Network {
         Ok(())
     }
 
-    /// Links and state remain, so the interfaces must be the same in the same order.
+    /// Replaces a machine. Its links and state remain, so the interfaces must be the same in the same order.
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
         self.link_of[id.0].resize(host.interfaces.len(), None);
@@ -178,7 +178,7 @@ impl Network {
         self.hosts[id.0] = host;
     }
 
-    /// Panics for an id of another network.
+    /// Returns a machine. Panics for an id of another network.
     #[must_use]
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[id.0]
@@ -195,13 +195,13 @@ impl Network {
         self.clock += u64::try_from(time.as_millis()).unwrap_or(u64::MAX - self.clock);
     }
 
-    /// Since the start.
+    /// The time since the network's start.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_millis(self.clock)
     }
 
-    /// Confirmed ones.
+    /// Returns a machine's confirmed conntrack entries.
     #[must_use]
     pub fn connections(&self, id: HostId) -> Vec<TrackedConnection> {
         let known = self.states[id.0].connections.iter().filter(|connection| connection.confirmed);
@@ -210,20 +210,20 @@ impl Network {
         known.collect()
     }
 
-    /// `ActiveConn` plus `InActConn` of `ipvsadm -L`.
+    /// The number of IPVS connections, as `ActiveConn` plus `InActConn` of `ipvsadm -L`.
     #[must_use]
     pub fn connections_to(&self, id: HostId, service: &VirtualService, server: SocketAddr) -> usize {
         self.states[id.0].ipvs.count((service.protocol, service.address), server, self.clock)
     }
 
-    /// Like `conntrack -D`; returns the number.
+    /// Deletes conntrack entries like `conntrack -D`; returns their number.
     pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&TrackedConnection) -> bool) -> usize {
         self.states[id.0].connections.remove_where(|one| {
             which(&TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply })
         })
     }
 
-    /// The first packet of a flow.
+    /// Returns the first packet of a flow.
     pub fn first_packet(&self, flow: &Flow) -> Result<Packet, NetworkError> {
         let host = &self.hosts[flow.from.0];
         let chosen = || match host.route(flow.to.ip()) {
@@ -237,7 +237,7 @@ impl Network {
         packet.ok_or(NetworkError::NoPacket { protocol: flow.protocol, source_address: source, to: flow.to })
     }
 
-    /// With the reply; keeps the state.
+    /// Sends a flow's first packet and its reply; keeps the state.
     pub fn send(&mut self, flow: &Flow, chance: &mut Chance) -> Result<Journey, NetworkError> {
         let packet = self.first_packet(flow)?;
         let journey = self.send_packet(flow.from, &packet, chance);
@@ -245,7 +245,7 @@ impl Network {
         Ok(journey)
     }
 
-    /// With the reply; see [`Journey::known`].
+    /// Like [`Network::send`], for any packet; see [`Journey::known`].
     pub fn send_packet(&mut self, from: HostId, packet: &Packet, chance: &mut Chance) -> Journey {
         let mut states = std::mem::take(&mut self.states);
         let journey = run::journey(self, &mut states, chance, from, packet);
@@ -253,13 +253,14 @@ impl Network {
         journey
     }
 
-    /// Of first packet and reply, with exact probabilities.
+    /// Returns the outcomes of first packet and reply with exact probabilities.
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
         self.packet_outcomes(flow.from, &packet)
     }
 
-    /// Fails above 100,000 paths, and if the outcome depends on an unknown fact.
+    /// Like [`Network::outcomes`], for any packet. Fails above 100,000 paths, and if the outcome depends on an unknown
+    /// fact.
     pub fn packet_outcomes(&self, from: HostId, packet: &Packet) -> Result<Outcomes, NetworkError> {
         outcomes::explore(self, &self.states, from, packet)
     }

@@ -12,10 +12,10 @@ use crate::trace::{Event, NotModelled};
 use crate::walk::HostState;
 
 const WAYS: usize = 100_000;
-/// For unknown facts, which double the paths and are listed.
+/// The limit of paths with unknown facts, each of which doubles them.
 const UNDECIDED_WAYS: usize = 10_000;
 
-/// More paths than the limit.
+/// The packet has more paths than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the packet has more than {WAYS} paths: use a seed for one path")]
 pub struct TooManyWays;
@@ -23,7 +23,7 @@ pub struct TooManyWays;
 /// Unknown facts decide the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
-    /// By machine and rule.
+    /// The unknown facts, by machine and rule.
     pub parts: Vec<NotModelled>,
 }
 
@@ -47,23 +47,23 @@ impl fmt::Display for Undecided {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct PacketOutcome {
     pub verdict: PacketVerdict,
-    /// Sum of its paths.
+    /// The sum over its paths.
     pub probability: Fraction,
 }
 
 /// All outcomes of a packet.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
-    /// By [`PacketVerdict`]; probabilities sum to one.
+    /// One per [`PacketVerdict`]; probabilities sum to one.
     pub outcomes: Vec<PacketOutcome>,
-    /// In the rules' order, first the path on which all probabilistic rules match. Unknown facts are "no".
+    /// All paths, first the one on which all probabilistic rules match. Unknown facts are answered "no".
     pub ways: Vec<(Fraction, Journey)>,
-    /// Irrelevant facts.
+    /// Unknown facts that do not change the outcome.
     pub undecided: Vec<NotModelled>,
 }
 
 impl Outcomes {
-    /// The only verdict.
+    /// The verdict if there is only one.
     #[must_use]
     pub fn certain(&self) -> Option<&PacketVerdict> {
         match self.outcomes.as_slice() {
@@ -106,7 +106,7 @@ pub(super) fn explore(
         return Err(Undecided { parts }.into());
     }
     if unknown {
-        // Long chains of draws have large decisions.
+        // The first exploration keeps no decisions, to save memory.
         let mut all = Vec::new();
         chance::explore(WAYS, walk, |journey, chance| {
             all.push(DecidedJourney { journey, decisions: chance.into_decisions() });
@@ -132,7 +132,7 @@ fn merge<'a>(ways: impl Iterator<Item = (&'a PacketVerdict, Fraction)>) -> BTree
     merged
 }
 
-/// Among paths with equal first `depth` decisions those with all facts "no"; `None` if a fact decides.
+/// Returns the paths on which all unknown facts are "no"; `None` if a fact changes the outcome.
 fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&DecidedJourney>> {
     let decision = match ways {
         [] => return None,

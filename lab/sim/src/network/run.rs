@@ -59,7 +59,7 @@ pub(super) fn journey(
         let verdict = PacketVerdict::Unanswered { by: host, at, saw, why: ReplyFailure::None };
         return Journey { request, reply: None, verdict };
     };
-    // Kernels answer echo requests.
+    // The kernel, not a socket, answers echo requests.
     let start = if echo { LegStart::Kernel(Box::new(Skb::new(answer))) } else { LegStart::Socket(answer) };
     let (mut reply, _) = run.leg(host, start);
     let verdict = match broken(&reply, from, packet) {
@@ -131,7 +131,7 @@ impl NetworkWalk<'_> {
         }
     }
 
-    /// With the kernel's error packet after a rejection.
+    /// Walks one direction; also returns the error packet of a rejection.
     fn leg(&mut self, from: HostId, start: LegStart) -> (JourneyLeg, Option<Box<Skb>>) {
         let network = self.network;
         let mut trace = Trace::with_capacity(48);

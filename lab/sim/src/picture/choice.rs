@@ -1,4 +1,4 @@
-//! Probabilistic alternatives.
+//! Texts for probabilistic choices in a drawing.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,7 +11,7 @@ use crate::fraction::Fraction;
 use crate::network::PacketVerdict;
 use crate::trace::Event;
 
-/// Per alternative; one more line names twice as many.
+/// The number of alternatives with their own lines.
 const LINES: usize = 3;
 const NAMES: usize = 200;
 
@@ -40,7 +40,6 @@ fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<BackendShare> {
     all
 }
 
-/// `about 1/3 each` for equal shares.
 fn each(all: &[BackendShare]) -> Option<String> {
     let first = all.first()?;
     let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
@@ -76,7 +75,6 @@ fn asks(ways: &[&JourneyEvents<'_>], from: usize) -> Option<Span> {
     Some(Span::new(Ink::Code, format!("{chain} →")))
 }
 
-/// The drawing continues with the first.
 pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     let all = alternatives(ways, from);
     let each = each(&all);
@@ -99,7 +97,6 @@ pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     rows
 }
 
-/// The drawing continues with the first `drawn` kinds.
 pub(super) fn kinds(kinds: &[Vec<&JourneyEvents<'_>>], drawn: usize, from: usize) -> Vec<TextRow> {
     let title = Span::new(Ink::Strong, format!("{} ways that differ", kinds.len()));
     let asks = kinds.first().and_then(|kind| asks(kind, from));
@@ -122,12 +119,11 @@ pub(super) fn kinds(kinds: &[Vec<&JourneyEvents<'_>>], drawn: usize, from: usize
     rows
 }
 
-/// `about 2/3 answered`.
 fn summary(kind: &[&JourneyEvents<'_>]) -> String {
     format!("{} {}", about(&sum(kind)), ending(kind))
 }
 
-/// `about 2/3 answered, about 1/3 lost`; empty for one ending.
+/// Returns `about 2/3 answered, about 1/3 lost`; empty if all paths end alike.
 pub(super) fn endings(kinds: &[Vec<&JourneyEvents<'_>>]) -> String {
     let mut ends: Vec<(&str, Fraction)> = Vec::new();
     for kind in kinds {
@@ -159,13 +155,12 @@ pub(super) fn letter(number: usize) -> String {
     letter.unwrap_or('?').to_string()
 }
 
-/// Of a strand that branches off the first one.
 pub(super) fn heading(number: usize, kind: &[&JourneyEvents<'_>], from: usize) -> String {
     let all = alternatives(kind, from);
     format!("{}: {} of the packets go on like this, to {}", letter(number), about(&sum(kind)), addresses(&all))
 }
 
-/// Of the drawn path, and of all alike paths.
+/// Returns the probabilities of the drawn path and of all alike.
 pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>], from: usize) -> Vec<String> {
     let all = alternatives(kind, from);
     let whole = sum(kind);
@@ -179,7 +174,7 @@ pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>],
     ]
 }
 
-/// `1/3`, or rounded, with short exact values.
+/// Formats the probability, rounded if long.
 fn exact(share: &Fraction) -> String {
     let (rounded, exact) = (share.to_string(), share.ratio());
     if rounded == "1" {

@@ -1,4 +1,4 @@
-//! Column widths: lines' needs within the page.
+//! Column widths, from the lengths of lines and the width of the page.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub(super) const PAD: u32 = 8;
 pub(super) const GUTTER: u32 = 70;
 const GAP: u32 = 28;
 const NARROW: u32 = 210;
-/// A4 landscape: 70 pixels per half inch.
+/// The width of A4 landscape in pixels.
 const PAGE: u32 = 1400;
 const WIDE: u32 = 620;
 const LINE: u32 = 760;
@@ -78,7 +78,7 @@ fn widen(columns: &mut [(Arc<str>, u32, u32)]) {
     }
 }
 
-/// Until the page fits, or all columns have the minimum width.
+/// Narrows the widest columns until they fit the page.
 fn shrink(columns: &mut [(Arc<str>, u32, u32)]) {
     const LEAST: u32 = 360;
     loop {

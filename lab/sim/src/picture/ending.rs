@@ -1,4 +1,4 @@
-//! The result as a sentence, with events' names: verdicts have numbers.
+//! A path's result as a sentence, with machine names from events, because verdicts have only ids.
 
 use std::sync::Arc;
 

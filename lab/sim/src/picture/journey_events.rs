@@ -1,4 +1,4 @@
-//! A journey's events, and comparisons.
+//! The events of a journey, and comparisons of journeys.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl<'a> JourneyEvents<'a> {
         events.iter().all(|event| is_chance(event))
     }
 
-    /// The backend's address and machine, with the forwarding machines after event `from`.
+    /// Returns the backend's address, and its machine with the forwarding machines after event `from`.
     pub(super) fn backend(&self, from: usize) -> (String, String) {
         let trace = &self.journey.request.trace;
         let address = trace.iter().rev().find_map(|event| match event {

@@ -49,7 +49,6 @@ fn target(target: &RuleTarget, commented: bool) -> (Tone, Span) {
         RuleTarget::Netmap(_) => plain("NETMAP"),
         RuleTarget::Set(_) => plain("SET"),
         RuleTarget::NoEffect { name, .. } => plain(name),
-        // `iptables-save` prints the name after -j.
         other => plain(other.to_string().trim_start_matches(" -j ").split(' ').next().unwrap_or_default()),
     }
 }
@@ -63,7 +62,6 @@ pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     }
     match &found.comment {
         Some(comment) => spans.push(Span::new(Ink::Soft, comment.as_str())),
-        // Lone jumps need no text.
         None if found.statements.len() > 1 || spans.len() < 2 || spans[1].text.ends_with("map") => {
             spans.push(Span::new(Ink::Quiet, rule.to_string()));
         }
@@ -88,7 +86,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     }
 }
 
-/// A comment makes the hash in kube-proxy's names redundant.
+/// Shortens a chain's name; a comment makes kube-proxy's hash redundant.
 pub(super) fn chain(name: &str, commented: bool) -> String {
     if name.chars().count() <= NAME {
         return name.to_owned();
@@ -114,14 +112,13 @@ pub(super) fn row(by: &str, tone: Tone, spans: Vec<Span>) -> TextRow {
     TextRow { by: by.to_owned(), tone, spans, whole }
 }
 
-/// `10.0.0.1:40000 → 10.96.0.10:80`, `TCP SYN`.
+/// Returns `10.0.0.1:40000 → 10.96.0.10:80` and `TCP SYN`.
 pub(super) fn addresses(packet: &Packet) -> (String, String) {
     let ends = format!("{} → {}", source(packet), destination(packet));
     let protocol = packet.protocol().to_string().to_uppercase();
     let more = match (&packet.body, packet.icmp()) {
         (PacketBody::Error { .. }, Some(icmp)) => format!(" error, type {} code {}", icmp.kind, icmp.code),
         (_, Some(_)) => " echo".to_owned(),
-        // After the addresses.
         _ => packet.to_string().splitn(5, ' ').nth(4).map(|flags| format!(" {flags}")).unwrap_or_default(),
     };
     (ends, format!("{protocol}{more}"))
@@ -148,7 +145,7 @@ pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> 
     let changed = ends.into_iter().flatten().filter(|(from, to)| from != to);
     let rows: Vec<TextRow> = changed.map(|(from, to)| change(from, to)).collect();
     if rows.is_empty() {
-        // Perhaps in the quoted packet only.
+        // Perhaps only the packet quoted in an ICMP error changed.
         let spans = vec![Span::new(Ink::Change, after.to_string())];
         return vec![TextRow { by: by.to_owned(), tone: Tone::Change, spans, whole }];
     }

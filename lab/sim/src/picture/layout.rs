@@ -1,4 +1,4 @@
-//! A column per machine, time downwards.
+//! Places a drawing: a column per machine, time downwards.
 
 use super::columns::{Columns, GUTTER, PAD};
 use super::labels;
@@ -206,7 +206,6 @@ impl PageLayout {
         self.drawing.fill(frame, MARGIN, top, self.width(), self.y - top, class);
     }
 
-    /// Cut lines have tooltips.
     fn text(&mut self, x: u32, room: u32, size: u32, spans: &[Span], whole: &str) {
         let (fitting, cut) = fit(spans, room, size);
         let shown = spans.iter().map(|span| span.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -222,7 +221,7 @@ fn halved(text: &str) -> Option<(String, String)> {
 }
 
 impl TextRow {
-    /// Long changes take two lines.
+    /// Splits a translation too long for one line.
     fn halves(&self, room: u32) -> Option<[TextRow; 2]> {
         let [only] = self.spans.as_slice() else { return None };
         let (before, after) = halved(&only.text)?;

@@ -1,4 +1,4 @@
-//! Alike paths differ only in backend, its machine and forwarding machines.
+//! Decides whether paths are alike: they differ only in the backend, its machine and forwarding machines.
 
 use std::mem;
 
@@ -13,7 +13,7 @@ pub(super) fn likeness(journey: &Journey) -> String {
         let mut visits = visits(&leg.trace);
         let last = visits.len().saturating_sub(1);
         for (at, visit) in visits.drain(..).enumerate() {
-            // Without effect on the result.
+            // Ignores machines that only forward.
             if at == 0 || at == last || visit.acts {
                 text.push_str(&visit.text);
             }

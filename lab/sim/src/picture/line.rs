@@ -1,4 +1,4 @@
-//! Styled lines of text, measured without font.
+//! Styled lines of text, whose width is estimated without a font.
 
 /// Sans-serif words, monospaced addresses and rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +51,7 @@ pub(super) struct TextRow {
 
 pub(super) const SPACE: u32 = 6;
 
-/// An upper bound in pixels, by DejaVu, the widest common fonts: monospaced characters take 0.602 of the size, others
-/// outside Latin count 1.3.
+/// The maximum width of a text in pixels, by DejaVu, the widest common fonts.
 pub(super) fn width(ink: Ink, text: &str, size: u32) -> u32 {
     let mono = matches!(ink, Ink::Code | Ink::Quiet | Ink::Pass | Ink::Deny | Ink::Change);
     let thousandths: u32 = text.chars().map(|char| character(mono, ink == Ink::Strong, char)).sum();
@@ -86,7 +85,7 @@ pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     let mut left = room;
     for span in spans {
         let own = width(span.ink, &span.text, size);
-        // Cut spans keep some characters.
+        // A cut span keeps at least two characters.
         let next = own + SPACE + size * 2;
         if next <= left {
             left -= own + SPACE;
@@ -118,7 +117,6 @@ fn cut(span: &Span, room: u32, size: u32) -> Span {
     Span { ink: span.ink, text }
 }
 
-/// At most `most` lines, broken at blanks.
 pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -> Vec<Span> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split_inclusive(' ') {

@@ -1,4 +1,4 @@
-//! Merges paths: shared events once, the choice, then one of alike paths.
+//! Merges paths: shared events are drawn once, then the choice, then one path of each kind.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
     ways.iter().map(strand).collect()
 }
 
-/// Most likely first.
+/// Returns a strand per kind, most likely first.
 pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     let ways: Vec<JourneyEvents<'_>> =
         outcomes.ways.iter().map(|(share, journey)| JourneyEvents::new(share, journey)).collect();
@@ -41,7 +41,6 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
             choices.push((parts, rows));
         }
         let later = shared(kind);
-        // The first choice names backends.
         if kinds.len() > 1 && kind.len() > 1 && !first.only_chance(parts, later) {
             choices.push((later, choice::alike(kind, later)));
         }
@@ -55,7 +54,6 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     strands.collect()
 }
 
-/// Most likely first, then in rule order.
 fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a>>> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: Vec<Vec<&JourneyEvents<'_>>> = Vec::new();
@@ -73,7 +71,6 @@ fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a
         kind.insert(0, first);
     }
     let mut weighed: Vec<_> = kinds.into_iter().map(|kind| (sum(&kind), kind)).collect();
-    // Stable.
     weighed.sort_by_key(|(sum, _)| std::cmp::Reverse(weight(sum)));
     weighed.into_iter().map(|(_, kind)| kind).collect()
 }

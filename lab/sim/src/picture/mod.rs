@@ -1,7 +1,7 @@
 //! Draws a packet's paths: a column per machine, time downwards.
 //!
-//! `merge` makes strands of paths, `scene` visits, hooks and lines of events; `layout` places, `svg` writes them. The
-//! size depends on the kinds of paths, not on endpoints.
+//! `merge` turns paths into strands, `scene` events into machines, hooks and lines; `layout` places, `svg` writes them.
+//! The size depends on the kinds of paths, not on endpoints.
 
 mod choice;
 mod columns;
@@ -23,14 +23,14 @@ use crate::trace::Event;
 use line::{Ink, Span};
 use scene::Strand;
 
-/// Journeys in full under titles.
+/// Draws whole journeys under titles.
 #[must_use]
 pub fn draw(ways: &[(String, &Journey)]) -> String {
     let first = ways.first().map(|(_, journey)| *journey);
     picture(first, &merge::each(ways))
 }
 
-/// Alike paths once, or with `all` each; the most likely first.
+/// Draws alike paths once, or with `all` every path; the most likely first.
 #[must_use]
 pub fn draw_outcomes(outcomes: &Outcomes, all: bool) -> String {
     let first = outcomes.ways.first().map(|(_, journey)| journey);
@@ -38,7 +38,6 @@ pub fn draw_outcomes(outcomes: &Outcomes, all: bool) -> String {
         return picture(first, &merge::merged(outcomes));
     }
     let mut ways: Vec<_> = outcomes.ways.iter().collect();
-    // Stable.
     ways.sort_by(|(a, _), (b, _)| b.cmp(a));
     let titled: Vec<(String, &Journey)> =
         ways.iter().map(|(share, journey)| (format!("probability {share}"), journey)).collect();

@@ -14,7 +14,7 @@ use crate::trace::{Event, RuleRef};
 pub(super) struct Strand {
     pub(super) heading: Option<String>,
     pub(super) visits: Vec<HostVisit>,
-    /// Shares of endings; first strand.
+    /// Probabilities of all results; empty except in the first strand.
     pub(super) summary: String,
     pub(super) verdict: VerdictBox,
 }
@@ -43,7 +43,7 @@ pub(super) struct HostVisit {
 pub(super) struct HookLane {
     pub(super) title: String,
     pub(super) note: String,
-    /// Hooks are drawn as a band, routes and sockets as a line.
+    /// Whether this is a hook, drawn as a band, not a line.
     pub(super) hook: bool,
     pub(super) rows: Vec<TextRow>,
 }
@@ -53,14 +53,14 @@ pub(super) struct StrandBuilder {
     visits: Vec<HostVisit>,
     packet: Option<Packet>,
     answer: bool,
-    /// Base chain without match so far.
+    /// The current base chain until a rule matches.
     chain: Option<RuleRef>,
 }
 
 impl StrandBuilder {
     pub(super) fn visits(mut self) -> Vec<HostVisit> {
         for at in 0..self.visits.len() {
-            // The arrow shows sent packets.
+            // The next arrow already shows the sent packet.
             let told = self.visits.get(at + 1).is_some_and(|next| next.arrived.is_some());
             let visit = &mut self.visits[at];
             if told && visit.begins {
@@ -98,13 +98,11 @@ impl StrandBuilder {
             }
             Event::Hook(hook) => self.open(hook.chain(), "", true),
             Event::Tracked(tracked) => labels::tracked(*tracked).clone_into(&mut self.lane().note),
-            // Each line already names its table.
             Event::Table(_) => {}
             Event::Matched(rule) => self.rows(vec![labels::rule(rule)]),
             Event::Chance { rule, held, share } => self.chance(rule, *held, *share),
             Event::NftChain(chain) => self.chain = Some(chain.clone()),
             Event::NftMatched(rule) => self.nft_matched(rule),
-            // A modulus of one is no choice.
             Event::Drawn { of: 0 | 1, .. } => {}
             Event::Drawn { number, of, .. } => {
                 self.rows(vec![row("", Tone::Choice, vec![Span::new(Ink::Soft, format!("draws {number} of {of}"))])]);
@@ -176,7 +174,7 @@ impl StrandBuilder {
         }
     }
 
-    /// The current lane; before the first event, one without a machine.
+    /// The current hook's lane; initially one without a machine.
     fn lane(&mut self) -> &mut HookLane {
         if self.visits.is_empty() {
             let answer = self.answer;

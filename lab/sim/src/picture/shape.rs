@@ -72,7 +72,7 @@ pub(super) enum DrawingShape {
         class: ShapeClass,
     },
     Text(TextShape),
-    /// Down to `bend`, across, down.
+    /// An arrow down to height `bend`, across, and down.
     Arrow {
         start: (u32, u32),
         bend: u32,

@@ -1,13 +1,13 @@
 use crate::fraction::Fraction;
 
-/// Millionths: ignores the kernel's rounding to 2⁻³¹.
+/// Returns millionths, which ignore the kernel's rounding to 2⁻³¹.
 pub(super) fn weight(share: &Fraction) -> u64 {
     (share.to_f64() * 1e6).round() as u64
 }
 
 const SMALL: u32 = 1024;
 
-/// `1/3`, `about 1/3`, or a percentage.
+/// Formats `1/3`, `about 1/3`, or a percentage.
 pub(super) fn about(share: &Fraction) -> String {
     let exact = share.to_string();
     if !exact.starts_with('~') {
@@ -16,7 +16,7 @@ pub(super) fn about(share: &Fraction) -> String {
     let value = share.to_f64();
     let near = (2..=SMALL).find_map(|of| {
         let parts = (value * f64::from(of)).round();
-        // Below a thousand rules' rounding error.
+        // Allows the rounding error of a thousand rules.
         let is_near = (value - parts / f64::from(of)).abs() < 8e-6 / f64::from(of).max(8.0);
         (is_near && parts >= 1.0).then_some((parts, of))
     });

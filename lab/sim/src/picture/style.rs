@@ -1,8 +1,8 @@
-//! Light and dark colours.
+//! The style sheet of drawings, with light and dark colours.
 
 use std::fmt::Write as _;
 
-/// Name, light, dark; contrast of WCAG AA.
+/// Colours with light and dark values; contrast of WCAG AA.
 const PALETTE: [(&str, &str, &str); 19] = [
     ("paper", "#ffffff", "#12161c"),
     ("stripe", "#f3f5f8", "#181d25"),
@@ -74,7 +74,6 @@ const FACES: [(&str, &str); 5] = [
 
 pub(super) const ROOT: &str = "svclab-picture";
 
-/// Light colours, whole page.
 const PRINT: &str = "width:98vw;height:96vh";
 
 pub(super) fn sheet() -> String {

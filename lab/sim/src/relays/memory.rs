@@ -11,9 +11,9 @@ use crate::protocol::Family;
 /// Idle timeouts of UDP associations.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpTimeouts {
-    /// With a single exchange.
+    /// The timeout after a single exchange.
     pub single: Duration,
-    /// After two seconds of exchange.
+    /// The timeout once packets are exchanged for two seconds.
     pub conversation: Duration,
 }
 
@@ -26,17 +26,17 @@ struct UdpAssociation {
     last: Duration,
 }
 
-/// A node's; times are the network's clock.
+/// The state of a node's relays. Times are by the network's clock.
 #[derive(Debug, Clone, Default)]
 pub struct RelayMemory {
-    /// The last backend of the rotation.
+    /// The last chosen backend.
     last: BTreeMap<RelayPort, SocketAddr>,
     clients: BTreeMap<(Family, String, IpAddr), (SocketAddr, Duration)>,
     associations: BTreeMap<(RelayPort, SocketAddr), UdpAssociation>,
 }
 
 impl RelayMemory {
-    /// In order of attempts. Rotates unless session affinity holds.
+    /// Returns backends in the order of attempts. Rotates unless session affinity holds.
     pub fn candidates(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
             let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
@@ -63,12 +63,12 @@ impl RelayMemory {
         }
     }
 
-    /// A refusal ends affinity.
+    /// Ends affinity after a backend refused the connection.
     pub fn refused(&mut self, port: RelayPort, relay: &Relay, client: IpAddr) {
         self.clients.remove(&(port.0, relay.name.clone(), client));
     }
 
-    /// `None` after the timeout, or if the backend no longer serves.
+    /// Returns a UDP association; `None` after the timeout, or if the backend no longer serves.
     pub fn association(
         &mut self,
         (port, relay): (RelayPort, &Relay),
@@ -87,7 +87,7 @@ impl RelayMemory {
         Some(one.call)
     }
 
-    /// Unless associated already.
+    /// Adds an association, unless one exists.
     pub fn associate(&mut self, port: RelayPort, client: SocketAddr, call: Flow, now: Duration) {
         self.associations.entry((port, client)).or_insert(UdpAssociation { call, begun: now, last: now });
     }
@@ -138,7 +138,6 @@ mod tests {
         };
         assert!(known(&mut memory, &lead, 29) && known(&mut memory, &lead, 148) && !known(&mut memory, &lead, 268));
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::ZERO);
-        // For every datagram.
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::from_secs(5));
         assert!(known(&mut memory, &lead, 5) && known(&mut memory, &lead, 124), "a conversation since second 0");
         assert!(!known(&mut memory, &Relay { serving: Vec::new(), ..lead }, 125));

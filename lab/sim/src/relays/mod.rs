@@ -1,5 +1,5 @@
-//! Ports of relaying programs (userspace proxies): a connection ends there, another begins. `svcproxy render` prints
-//! relays in comments.
+//! Ports of userspace proxies: a connection ends there, another to a backend begins. `svcproxy render` prints relays in
+//! comments.
 
 mod memory;
 mod through;
@@ -13,33 +13,33 @@ pub use through::through;
 
 use crate::protocol::{Family, Protocol};
 
-/// Listening port.
+/// A relay's listening port.
 pub type RelayPort = (Family, Protocol, u16);
 
 /// The relays of a node.
 pub type Relays = BTreeMap<RelayPort, Relay>;
 
-/// A port's backends.
+/// The backends of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relay {
-    /// Service port; shares affinity.
+    /// The service port; relays of the same one share affinity.
     pub name: String,
     /// Backends of new connections, sorted.
     pub to: Vec<SocketAddr>,
-    /// For UDP associations.
+    /// Backends that may keep existing UDP associations.
     pub serving: Vec<SocketAddr>,
-    /// Affinity timeout.
+    /// The affinity timeout; `None` without affinity.
     pub affinity: Option<Duration>,
-    /// `None`: listens on all addresses.
+    /// The listening address; `None` for all.
     pub address: Option<IpAddr>,
 }
 
-/// Begins a relay's line.
+/// The beginning of a relay's line.
 pub const LINE: &str = "# relay ";
 
 impl Relay {
-    /// After [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with backends, `affinity`
-    /// with seconds.
+    /// Parses the text after [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with
+    /// backends, `affinity` with seconds.
     pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
         let mut words = text.split(' ');
         let protocol = match words.next() {

@@ -10,7 +10,7 @@ use crate::protocol::Family;
 
 const OWN_PORT: u16 = 50_000;
 
-/// Outcomes at relays become those of the relays' connections.
+/// Replaces outcomes at relays by those of the relays' connections.
 #[must_use]
 pub fn through<'r>(
     network: &Network,
@@ -40,7 +40,7 @@ pub fn through<'r>(
         };
         for endpoint in endpoints {
             let call = Flow { from: node, source: None, source_port: OWN_PORT, to: *endpoint, protocol: flow.protocol };
-            // The probabilities lack unreachable backends.
+            // Skips unreachable backends, so probabilities sum to less than one.
             let Ok(found) = network.outcomes(&call) else { continue };
             if let Some(second) = found.certain() {
                 add(both(verdict, second.clone()), probability.times(1, endpoints.len() as u64));

@@ -6,7 +6,7 @@ use crate::network::{Journey, Outcomes};
 use crate::rules::ChainPolicy;
 use crate::trace::Event;
 
-/// Both directions.
+/// Returns the events of both directions.
 #[must_use]
 pub fn journey(journey: &Journey) -> String {
     let mut text = String::new();
@@ -22,7 +22,7 @@ pub fn journey(journey: &Journey) -> String {
     text
 }
 
-/// Shared events once; branches with probability.
+/// Returns a tree: shared events once, branches with probability.
 #[must_use]
 pub fn tree(outcomes: &Outcomes) -> String {
     let ways: Vec<(Vec<&Event>, &Fraction)> =
@@ -84,7 +84,6 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
         Event::Matched(rule) => (3, rule.numbered()),
         Event::Chance { rule, held, share } => {
             let share = Fraction::new(share.0, share.1);
-            // A rule whose matches all hold has its own event.
             let held = if *held { "for" } else { "against" };
             (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }

@@ -24,29 +24,29 @@ pub enum DropReason {
     Blackhole,
     /// The machine does not forward.
     NoForwarding,
-    /// Loopback or own, from outside.
+    /// An outside packet has a loopback or own source.
     MartianSource,
-    /// A loopback address without `route_localnet`.
+    /// The destination is a loopback address, without `route_localnet`.
     Loopback,
-    /// By `rp_filter`.
+    /// `rp_filter` dropped the packet.
     ReversePath,
     /// No machine has the next hop.
     NoNeighbour(IpAddr),
-    /// A bridge port without hairpin mode.
+    /// The packet would return through a port without hairpin mode.
     NoHairpin,
-    /// Another connection has the tuple.
+    /// Another conntrack entry has the same tuple.
     Clash,
     /// IPVS: the server was removed.
     ServerGone,
-    /// IPVS: of a connection in conntrack.
+    /// IPVS dropped a SYN with the ports of a known connection.
     PortReused,
-    /// No address to translate to.
+    /// The interface has no address to translate to.
     NoAddress,
     /// Broadcast and multicast are not modelled.
     Broadcast,
     /// A forwarding loop.
     TooManyHops,
-    /// The walk's limit.
+    /// The packet met more rules than the walk's limit.
     TooManyRules,
 }
 

@@ -21,34 +21,29 @@ use crate::rules::{ChainPolicy, TableName};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
-    /// A socket or the kernel sends a packet.
     Sent {
         host: Arc<str>,
         packet: Packet,
     },
-    /// A machine receives a packet.
     Arrived {
         host: Arc<str>,
-        /// A bridge, for its ports.
+        /// The input interface; the bridge if a port received the packet.
         interface: Arc<str>,
         port: Option<Arc<str>>,
         packet: Packet,
     },
     Hook(Hook),
-    /// Conntrack state.
     Tracked(TrackingState),
-    /// Its chain begins.
     Table(TableName),
     Matched(RuleRef),
     /// The result of a probabilistic rule.
     Chance {
         rule: RuleRef,
-        /// It matched.
+        /// Whether the rule's draw succeeded.
         held: bool,
-        /// Numerator and denominator.
         share: (u64, u64),
     },
-    /// This path's answer.
+    /// This path assumes an answer to an unknown fact.
     Undecided {
         asked: Box<NotModelled>,
         holds: bool,
@@ -58,7 +53,6 @@ pub enum Event {
         name: Arc<str>,
         holds: bool,
     },
-    /// A base chain begins.
     NftChain(RuleRef),
     NftMatched(RuleRef),
     /// A random number of `numgen` or a hash.
@@ -74,37 +68,31 @@ pub enum Event {
         from: u32,
         to: u32,
     },
-    /// Rewritten packet.
     Translated {
         /// "DNAT", "SNAT", "un-DNAT", "IPVS".
         by: &'static str,
-        /// Rewritten.
         packet: Packet,
     },
-    /// A new or an existing connection.
+    /// IPVS chose a server, or found its connection.
     Scheduled {
         service: SocketAddr,
         scheduler: &'static str,
         server: SocketAddr,
-        /// In a rotation.
+        /// The server's share of a rotation.
         share: Option<(u64, u64)>,
     },
     Routed {
-        /// `None`: this machine.
+        /// The output interface; `None` for this machine.
         interface: Option<Arc<str>>,
         next_hop: Option<IpAddr>,
     },
-    /// The bridge forwards the packet.
     Bridged {
-        /// Output port.
         port: Arc<str>,
     },
-    /// A socket received the packet.
     Delivered {
         host: Arc<str>,
         packet: Packet,
     },
-    /// No socket listens.
     Refused {
         host: Arc<str>,
         packet: Packet,

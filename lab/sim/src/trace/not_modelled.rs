@@ -9,11 +9,11 @@ use super::RuleRef;
 pub struct NotModelled {
     pub host: Arc<str>,
     pub rule: RuleRef,
-    /// `owner`, `NFQUEUE`; empty: not assumable.
+    /// The assumption's name, such as `owner`; empty without one.
     pub name: Arc<str>,
-    /// Match, target or statement.
+    /// The text of the match, target or statement.
     pub what: Arc<str>,
-    /// A predicate: `is not modelled`.
+    /// The reason, as a predicate: `is not modelled`.
     pub why: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Rules and chains that outlive the walk.
+//! References to rules and chains, which remain valid after the walk.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,7 +15,7 @@ enum Listing {
     Nft(Arc<Ruleset>),
 }
 
-/// By position in a listing. Text is made on demand.
+/// A rule or chain, by its position in a listing.
 #[derive(Clone)]
 pub struct RuleRef {
     listing: Listing,
@@ -24,7 +24,6 @@ pub struct RuleRef {
     rule: Option<usize>,
 }
 
-/// Equal in copies of a listing.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RuleIdentity<'a> {
     Iptables(Family, TableName, &'a str, usize),
@@ -36,12 +35,12 @@ impl RuleRef {
         RuleRef { listing: Listing::Iptables(Arc::clone(rules)), table, chain, rule: Some(rule) }
     }
 
-    /// Without `rule`: the chain.
+    /// Refers to a rule; without `rule` to the chain.
     pub(crate) fn nft(ruleset: &Arc<Ruleset>, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {
         RuleRef { listing: Listing::Nft(Arc::clone(ruleset)), table, chain, rule }
     }
 
-    /// `None` for nftables.
+    /// The family; `None` for nftables.
     #[must_use]
     pub fn iptables_family(&self) -> Option<Family> {
         match &self.listing {
@@ -50,7 +49,7 @@ impl RuleRef {
         }
     }
 
-    /// Of iptables `nat`, `filter` and so on.
+    /// The name of an iptables table: `nat`, `filter`.
     #[must_use]
     pub fn table(&self) -> &str {
         match &self.listing {
@@ -59,7 +58,7 @@ impl RuleRef {
         }
     }
 
-    /// Name.
+    /// The chain's name.
     #[must_use]
     pub fn chain(&self) -> &str {
         match &self.listing {
@@ -68,7 +67,7 @@ impl RuleRef {
         }
     }
 
-    /// `None` for nftables.
+    /// The rule; `None` for nftables.
     #[must_use]
     pub fn iptables_rule(&self) -> Option<&rules::Rule> {
         match &self.listing {
@@ -77,7 +76,7 @@ impl RuleRef {
         }
     }
 
-    /// `None` for iptables.
+    /// The rule; `None` for iptables.
     #[must_use]
     pub fn nft_rule(&self) -> Option<&nft::Rule> {
         match &self.listing {
@@ -86,13 +85,13 @@ impl RuleRef {
         }
     }
 
-    /// From 1; 0: the chain.
+    /// The rule's number from 1; 0 for a chain.
     #[must_use]
     pub fn number(&self) -> usize {
         self.rule.map_or(0, |at| at + 1)
     }
 
-    /// From 1; 0: JSON, or not read.
+    /// The line in the listing from 1; 0 if unknown.
     #[must_use]
     pub fn line(&self) -> usize {
         self.iptables_rule().map(|rule| rule.line).or(self.nft_rule().map(|rule| rule.line)).unwrap_or(0)
@@ -102,7 +101,7 @@ impl RuleRef {
         if self.line() == 0 { String::new() } else { format!(" (line {})", self.line()) }
     }
 
-    /// `table filter, rule 2 of chain INPUT`, `ip kube-proxy, chain services`.
+    /// Returns `table filter, rule 2 of chain INPUT` or `ip kube-proxy, chain services`.
     #[must_use]
     pub fn place(&self) -> String {
         let rule = if self.rule.is_none() { String::new() } else { format!("rule {} of ", self.number()) };
@@ -137,7 +136,6 @@ impl RuleRef {
 }
 
 impl fmt::Display for RuleRef {
-    /// `-A CHAIN …`, or as `nft`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.listing, self.nft_rule()) {
             (Listing::Iptables(_), _) => {

@@ -39,7 +39,7 @@ impl Walker<'_> {
                 }
                 TargetResult::Continue
             }
-            // xt_ct_target: first zone wins.
+            // xt_ct_target: the first zone is kept.
             Action::Track(zone) => {
                 if skb.attached.is_none() && !skb.untracked {
                     skb.template.get_or_insert(*zone);
@@ -68,7 +68,6 @@ impl Walker<'_> {
                 }
                 None => TargetResult::Ends(self.lose(DropReason::NoAddress)),
             },
-            // The table walk handles these.
             Action::Continue
             | Action::Accept
             | Action::Drop
@@ -79,7 +78,7 @@ impl Walker<'_> {
         }
     }
 
-    /// net/netfilter/xt_connmark.c.
+    /// Follows net/netfilter/xt_connmark.c.
     fn connmark(&mut self, connmark: Connmark, skb: &mut Skb) {
         let Connmark { action, value, mask, shift: by } = connmark;
         let shift = |mark: u32| {
@@ -103,7 +102,7 @@ impl Walker<'_> {
         }
     }
 
-    /// net/netfilter/xt_NETMAP.c.
+    /// Follows net/netfilter/xt_NETMAP.c.
     fn netmap(&mut self, network: Masked, hook: Hook, skb: &Skb) -> TargetResult {
         let (manip, address) = match hook {
             Hook::Prerouting | Hook::Output => (Manip::Destination, skb.packet.destination),
@@ -120,7 +119,7 @@ impl Walker<'_> {
         TargetResult::Accept
     }
 
-    /// `nf_nat_masquerade_ipv4`, `_ipv6`: the output interface's address.
+    /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the output interface.
     pub(super) fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
         let output = skb.output?;
         let next_hop = match skb.way {
@@ -130,7 +129,7 @@ impl Walker<'_> {
         self.host.source_for(output, next_hop, skb.packet.destination)
     }
 
-    /// net/netfilter/nf_nat_redirect.c: loopback, or the input's first address.
+    /// net/netfilter/nf_nat_redirect.c: a loopback address, or the input interface's first one.
     pub(super) fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
         let family = skb.packet.family();
         if hook == Hook::Output {
@@ -143,13 +142,13 @@ impl Walker<'_> {
         let mut own = addresses.iter().filter(|address| Family::of(address.ip) == family);
         let chosen = match family {
             Family::V4 => own.find(|address| !address.secondary),
-            // The latest is first (`ipv6_link_dev_addr`, net/ipv6/addrconf.c); there are no link-local addresses.
+            // The latest address is the kernel's first (`ipv6_link_dev_addr`, net/ipv6/addrconf.c).
             Family::V6 => own.next_back(),
         };
         chosen.map(|address| address.ip)
     }
 
-    /// nf_reject_ipv4.c, nf_reject_ipv6.c.
+    /// Follows nf_reject_ipv4.c, nf_reject_ipv6.c.
     pub(super) fn reject(&mut self, with: RejectWith, skb: &Skb) -> TargetResult {
         self.note(Event::Rejected(with));
         let answer = self.rejection(with, skb).map(|packet| {
@@ -168,7 +167,7 @@ impl Walker<'_> {
     fn rejection(&self, with: RejectWith, skb: &Skb) -> Option<Packet> {
         let packet = &skb.packet;
         match (with.icmp(), &packet.body) {
-            // No errors about errors, or resets of resets.
+            // Errors and resets are not rejected with another.
             (_, PacketBody::Error { .. }) => None,
             (None, PacketBody::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
                 let flags = TcpFlags(TcpFlags::RST | TcpFlags::ACK);
@@ -184,7 +183,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `icmp_send`: the called address, or the one towards the sender.
+    /// `icmp_send`: the called address if own, else the source towards the sender.
     fn error_source(&self, packet: &Packet) -> Option<IpAddr> {
         if self.host.is_local(packet.destination) {
             return Some(packet.destination);

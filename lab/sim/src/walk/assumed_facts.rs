@@ -1,4 +1,4 @@
-//! A path's answers: equal facts get equal answers.
+//! A path's answers to unknown facts: equal facts get equal answers.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl AssumedFacts {
     fn of_name(&self, interface: usize, pattern: &InterfacePattern) -> Option<bool> {
         self.names.iter().find_map(|(of, known, fits)| {
             if *of != interface {
-                // Unique names.
+                // Another interface has this name.
                 let taken = *fits && beginning(pattern).is_none() && known == pattern;
                 return taken.then_some(false);
             }
@@ -52,10 +52,9 @@ impl AssumedFacts {
     }
 }
 
-/// Whether a name matches `asked`, given `fits` for `known`.
+/// Whether a name matches `asked`, if `fits` says whether it matches `known`.
 fn follows(known: &InterfacePattern, fits: bool, asked: &InterfacePattern) -> Option<bool> {
     match (beginning(known), beginning(asked), fits) {
-        // A known name.
         (None, _, true) => Some(asked.matches(&known.0)),
         (None, None, false) => (known == asked).then_some(false),
         (None, Some(_), false) => None,

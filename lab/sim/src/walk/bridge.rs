@@ -1,4 +1,4 @@
-//! Bridge ports (net/bridge/br_netfilter_hooks.c).
+//! Packets between bridge ports (net/bridge/br_netfilter_hooks.c).
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::protocol::Family;
 use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
-    /// `next_hop`: on layer 2.
+    /// Walks a packet that a bridge port received. `next_hop` stands for the destination MAC.
     pub(super) fn over_bridge(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr) -> PacketExit {
         let filtered = match skb.packet.family() {
             Family::V4 => self.host.sysctls.bridge_nf_call_iptables,
@@ -23,7 +23,7 @@ impl Walker<'_> {
             return leaves;
         }
         if skb.packet.destination != meant {
-            // br_nf_pre_routing_finish: DNAT to a neighbour here stays in the bridge, so pods that call themselves need
+            // br_nf_pre_routing_finish: DNAT to a neighbour stays in the bridge, so pods that call themselves need
             // hairpin mode.
             return match self.host.look_up(&skb.look()) {
                 RouteDecision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
@@ -33,7 +33,7 @@ impl Walker<'_> {
         if to_me { self.routed(skb) } else { self.stay(skb, bridge, port, next_hop, true) }
     }
 
-    /// FORWARD and POSTROUTING, the bridge as both interfaces.
+    /// Forwards on layer 2, with the bridge as both interfaces.
     fn stay(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr, filtered: bool) -> PacketExit {
         let Some(out) = self.ports.port_towards(bridge, next_hop) else {
             return self.lose(DropReason::NoNeighbour(next_hop));

@@ -27,7 +27,6 @@ impl Walker<'_> {
             Check::Conntrack(asked) => self.conntrack(asked, skb),
             Check::Mark(test) => test.judge(skb.mark & test.is.1 == test.is.0),
             Check::Connmark(test) => {
-                // xt_connmark needs a connection.
                 let connection = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
                 connection.is_some_and(|connection| test.judge(connection.mark & test.is.1 == test.is.0))
             }
@@ -62,7 +61,6 @@ impl Walker<'_> {
                 let broadcast = self.host.is_broadcast(packet.destination);
                 test.judge(super::unknown_fact::packet_type(skb, broadcast) == test.is)
             }
-            // See `undecided`.
             Check::Open(_) => false,
         }
     }
@@ -76,7 +74,7 @@ impl Walker<'_> {
         *count == 0
     }
 
-    /// `rpfilter_mt`.
+    /// Follows `rpfilter_mt`.
     fn rpfilter(&self, asked: Rpfilter, skb: &Skb) -> bool {
         let input = skb.input.filter(|input| !self.is_loopback(*input));
         let passes = input.is_none_or(|input| {
@@ -93,7 +91,7 @@ impl Walker<'_> {
         passes != asked.invert
     }
 
-    /// `limit_mt`: credit grows up to the burst.
+    /// `limit_mt`: credit grows with time up to the burst.
     fn limit(&mut self, limit: Limit, key: (crate::protocol::Family, usize)) -> bool {
         let full = limit.cost() * u64::from(limit.burst);
         let (credit, since) = self.state.limits.entry(key).or_insert((full, self.now));
@@ -106,7 +104,7 @@ impl Walker<'_> {
         enough
     }
 
-    /// `conntrack_mt`.
+    /// Follows `conntrack_mt`.
     fn conntrack(&self, asked: &Conntrack, skb: &Skb) -> bool {
         let connection = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
         if let Some(test) = asked.states {
@@ -136,7 +134,7 @@ impl Walker<'_> {
             && asks(asked.status.as_ref(), |status| status.0 & status_of(connection) != 0)
     }
 
-    /// `addrtype_mt_v1`.
+    /// Follows `addrtype_mt_v1`.
     fn addrtype(&self, asked: &Addrtype, skb: &Skb) -> bool {
         let limit = if asked.limit_in {
             skb.input
@@ -154,7 +152,8 @@ impl Walker<'_> {
         holds(&asked.source, skb.packet.source) && holds(&asked.destination, skb.packet.destination)
     }
 
-    /// `match_type6`: all classes (unicast, own included; multicast; unspecified) must hold, and one looked-up type.
+    /// `match_type6`: all listed classes (unicast, own included; multicast; unspecified) must hold, and one looked-up
+    /// type.
     fn is_of_types_v6(&self, address: IpAddr, asked: &[AddressType], limit: Option<usize>) -> bool {
         use AddressType::{Blackhole, Local, Multicast, Prohibit, Unicast, Unreachable, Unspec};
         let (multicast, unspecified) = (address.is_multicast(), address.is_unspecified());
@@ -183,7 +182,6 @@ impl Walker<'_> {
             RouteDecision::Refused(RouteKind::Blackhole) => AddressType::Blackhole,
             RouteDecision::Refused(RouteKind::Prohibit) => AddressType::Prohibit,
             RouteDecision::Refused(_) => AddressType::Unreachable,
-            // inet_addr_type: UNICAST, in IPv6 UNREACHABLE.
             RouteDecision::NoRoute if address.is_ipv4() => AddressType::Unicast,
             RouteDecision::NoRoute => AddressType::Unreachable,
         }
@@ -253,7 +251,7 @@ fn multiport(asked: &Multiport, packet: &Packet) -> bool {
     })
 }
 
-/// `physdev_mt`.
+/// Follows `physdev_mt`.
 fn physdev(asked: &PhysdevCheck, skb: &Skb) -> bool {
     let flag = |test: Option<Test<()>>, holds: bool| test.is_none_or(|test| test.judge(holds));
     flag(asked.is_in, skb.port_in.is_some())

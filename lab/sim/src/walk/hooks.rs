@@ -11,7 +11,7 @@ use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
-/// `NF_IP_PRI_…`. Latest first (`nf_hook_entries_grow`), usually nftables.
+/// `NF_IP_PRI_…`. Among equals the latest registered hook is first (`nf_hook_entries_grow`), usually nftables.
 const RAW: i32 = -300;
 const CONNTRACK: i32 = -200;
 const MANGLE: i32 = -150;
@@ -36,7 +36,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `ip_route_input`.
+    /// Follows `ip_route_input`.
     pub(super) fn routed(&mut self, mut skb: Skb) -> PacketExit {
         if let Some(why) = self.martian(&skb) {
             return self.lose(why);
@@ -67,7 +67,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `ip_error`, `ip6_pkt_discard`.
+    /// Follows `ip_error`, `ip6_pkt_discard`.
     fn unreachable(&mut self, skb: &Skb) -> PacketExit {
         let with = match skb.packet.family() {
             Family::V4 => RejectWith::Icmp("icmp-host-unreachable"),
@@ -86,7 +86,7 @@ impl Walker<'_> {
         self.note(Event::Routed { interface, next_hop: Some(next_hop) });
     }
 
-    /// `ip_route_input_slow`, `fib_validate_source`, `ip6_rcv_core`.
+    /// Follows `ip_route_input_slow`, `fib_validate_source`, `ip6_rcv_core`.
     fn martian(&self, skb: &Skb) -> Option<DropReason> {
         let input = skb.input.filter(|input| !self.is_loopback(*input))?;
         let (source, destination) = (skb.packet.source, skb.packet.destination);
@@ -132,7 +132,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `ip_route_output`, `ip_route_me_harder`.
+    /// Follows `ip_route_output`, `ip_route_me_harder`.
     pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), DropReason> {
         let before = skb.way;
         let look = RouteQuery { input: crate::host::LOOPBACK, ..skb.look() };
@@ -144,7 +144,7 @@ impl Walker<'_> {
                 }
             }
             RouteDecision::Out(way) => {
-                // Replies to ::1 never arrive (observed on 6.18): IPv6 has no route_localnet.
+                // IPv6 has no route_localnet: replies to ::1 never arrive (observed on 6.18).
                 let loopback = skb.packet.source.is_loopback();
                 let routed = self.host.settings(way.interface).route_localnet;
                 if loopback && !(skb.packet.source.is_ipv4() && routed) {
@@ -178,7 +178,7 @@ impl Walker<'_> {
                 HookResult::Ends(leaves) => leaves,
                 HookResult::On => PacketExit::Out { interface, next_hop, packet: skb.packet },
             },
-            // Loopback keeps connection, mark and route.
+            // Through loopback a packet keeps its connection, mark and route.
             Some(PacketRoute::Here) | None => {
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
                 match self.prerouting(&mut skb) {
@@ -240,7 +240,7 @@ impl Walker<'_> {
         self.table(TableName::Security, hook, skb)
     }
 
-    /// Rules see the first route's interface.
+    /// OUTPUT. Rules see the interface of the route before translation.
     pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -257,7 +257,7 @@ impl Walker<'_> {
         on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
         let mark = skb.mark;
         on!(self.table(TableName::Mangle, Hook::Output, skb));
-        // `ipt_mangle_out`: reroutes by mark.
+        // `ipt_mangle_out`: a changed mark causes a new route lookup.
         if skb.mark != mark
             && self.host.policy.asks_marks(skb.packet.family())
             && let Err(why) = self.route_out(skb)
@@ -294,7 +294,7 @@ impl Walker<'_> {
         self.confirm(skb)
     }
 
-    /// Otherwise no hook is registered, not even conntrack.
+    /// Whether there are rules; without any not even conntrack registers hooks.
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
         self.host.programs(family).any(|program| !program.rules.tables.is_empty())
@@ -302,7 +302,7 @@ impl Walker<'_> {
             || self.host.nft.sees(family)
     }
 
-    /// `nf_conntrack_in`.
+    /// Follows `nf_conntrack_in`.
     fn track(&mut self, skb: &mut Skb) {
         if skb.attached.is_some() || skb.untracked {
             return;
@@ -311,7 +311,7 @@ impl Walker<'_> {
         self.note(Event::Tracked(skb.tracked()));
     }
 
-    /// New connections: the table; all: the translation.
+    /// Walks table `nat` for new connections, then translates.
     fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let family = skb.packet.family();
         let mut programs = self.host.programs(family);
@@ -338,7 +338,7 @@ impl Walker<'_> {
         HookResult::On
     }
 
-    /// `nf_nat_inet_fn`: by priority, until one translates.
+    /// `nf_nat_inet_fn`: walks chains by priority, until one translates.
     fn nat_chains(&mut self, id: usize, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
         let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);

@@ -1,4 +1,4 @@
-//! IPVS: requests at INPUT, OUTPUT; replies also at FORWARD (net/netfilter/ipvs/ip_vs_core.c, ip_vs_xmit.c,
+//! IPVS handles requests at INPUT and OUTPUT, replies also at FORWARD (net/netfilter/ipvs/ip_vs_core.c, ip_vs_xmit.c,
 //! ip_vs_nfct.c).
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
-    /// `ip_vs_out_hook`.
+    /// Follows `ip_vs_out_hook`.
     pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> HookResult {
         if skb.by_ipvs || self.host.services.services.is_empty() {
             return HookResult::On;
@@ -31,7 +31,6 @@ impl Walker<'_> {
         HookResult::On
     }
 
-    /// `ip_vs_out_icmp`.
     fn ipvs_error(&mut self, about: &crate::packet::Packet, skb: &mut Skb) {
         let Some(answer) = about.answer() else {
             return;
@@ -51,7 +50,7 @@ impl Walker<'_> {
         self.note(Event::Translated { by: "un-IPVS", packet: skb.packet.clone() });
     }
 
-    /// `ip_vs_in_hook`.
+    /// Follows `ip_vs_in_hook`.
     pub(super) fn ipvs_request(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         let host = self.host;
         if skb.by_ipvs || host.services.services.is_empty() {
@@ -89,7 +88,7 @@ impl Walker<'_> {
         at.map_or("", |at| self.host.services.services[at].scheduler.name())
     }
 
-    /// `ip_vs_nat_xmit`.
+    /// Follows `ip_vs_nat_xmit`.
     fn hand_over(&mut self, hook: Hook, server: SocketAddr, skb: &mut Skb) -> HookResult {
         skb.packet.destination = server.ip();
         skb.packet.set_destination_port(server.port());
@@ -100,7 +99,6 @@ impl Walker<'_> {
                 self.state.connections.serve_by(attached, server);
             }
         } else {
-            // ip_vs_notrack.
             (skb.attached, skb.untracked) = (None, true);
         }
         if let Err(why) = self.route_out(skb) {

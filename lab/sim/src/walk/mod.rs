@@ -1,7 +1,7 @@
 //! A packet's walk through one machine.
 //!
-//! `hooks` orders tables, `tables` walks chains, `check` evaluates matches, `act` performs targets; `undecided` handles
-//! matches that are an `unknown_fact`, answered by `assumed_facts`.
+//! `hooks` orders tables, `tables` walks chains, `check` evaluates matches, `act` performs targets. For matches on an
+//! `unknown_fact`, `undecided` asks `assumed_facts` or walks both answers.
 
 mod act;
 mod assumed_facts;
@@ -33,13 +33,12 @@ use crate::trace::{DropReason, Event, Trace};
 pub(crate) struct HostState {
     pub(crate) connections: ConntrackTable,
     pub(crate) recent: recent::RecentLists,
-    /// `statistic --mode nth`.
+    /// Counters of `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
-    /// Credit in milliseconds, time.
+    /// Credit of `limit` in milliseconds, and its last time.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::IpvsState,
     nft: nft::NftState,
-    /// Sets that rules have changed.
     changed: BTreeSet<Arc<str>>,
     assumed_facts: assumed_facts::AssumedFacts,
 }
@@ -63,7 +62,7 @@ pub(crate) struct Skb {
     pub(crate) bridged: bool,
     pub(crate) attached: Option<AttachedConnection>,
     pub(crate) untracked: bool,
-    /// First CT rule's.
+    /// The zone of the first CT rule.
     pub(crate) template: Option<Zone>,
     pub(crate) origin: PacketOrigin,
     /// `skb->ipvs_property`.
@@ -73,11 +72,11 @@ pub(crate) struct Skb {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketOrigin {
-    /// Another machine.
+    /// Sent by another machine.
     Elsewhere,
-    /// A socket of this machine.
+    /// Sent by a socket of this machine.
     Socket,
-    /// This machine's kernel.
+    /// Sent by this machine's kernel.
     Kernel,
 }
 
@@ -126,15 +125,15 @@ impl Skb {
 
 #[derive(Debug, Clone)]
 pub(crate) enum PacketExit {
-    /// For a local socket.
+    /// It is for a local socket.
     Here(Packet),
     /// It leaves by an interface.
     Out { interface: usize, next_hop: IpAddr, packet: Packet },
-    /// By a port of its bridge.
+    /// It leaves by a bridge port.
     Port { port: usize, next_hop: IpAddr, packet: Packet },
     /// It is lost.
     Lost(DropReason),
-    /// With the error packet in its connection.
+    /// It is rejected, with an error packet as `answer`.
     Rejected { with: RejectWith, answer: Option<Box<Skb>> },
 }
 
@@ -153,7 +152,6 @@ pub(crate) struct Walker<'a> {
     pub(crate) chance: &'a mut Chance,
     pub(crate) trace: &'a mut Trace,
     pub(crate) ports: &'a dyn BridgePorts,
-    /// Milliseconds.
     pub(crate) now: u64,
 }
 
@@ -167,7 +165,7 @@ impl Walker<'_> {
         PacketExit::Lost(why)
     }
 
-    /// `next_hop`: on layer 2.
+    /// Walks a received packet. `next_hop` stands for the destination MAC.
     pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> PacketExit {
         let bridge = self.host.bridge_of[interface];
         let mut skb = Skb::new(packet);

@@ -11,14 +11,13 @@ use crate::rules::matches::RecentAction;
 
 /// `ip_list_tot`: addresses per list.
 const ADDRESSES: usize = 100;
-/// `ip_pkt_list_tot`: times per address, unless a rule needs more.
 const TIMES: usize = 20;
 
 #[derive(Debug, Clone, Default)]
 struct RecentEntry {
-    /// Milliseconds, newest last.
+    /// Times in milliseconds, newest last.
     times: Vec<u64>,
-    /// Counter; the smallest is the oldest.
+    /// A use counter; the oldest entry has the smallest.
     used: u64,
 }
 
@@ -29,7 +28,7 @@ pub(crate) struct RecentLists {
 }
 
 impl RecentLists {
-    /// `recent_mt`.
+    /// Follows `recent_mt`.
     pub(crate) fn check(&mut self, check: &RecentCheck, packet: &Packet, now: u64) -> bool {
         let address = if check.destination { packet.destination } else { packet.source };
         let key = (packet.family(), bits(address) & check.mask);
@@ -71,7 +70,7 @@ impl RecentLists {
             entry.used = self.uses;
         }
         if check.reap {
-            // The oldest, the list's head.
+            // The kernel only checks the list's head, the oldest.
             let oldest = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
             let stale = |entry: &RecentEntry| entry.times.last().is_some_and(|time| time + since < now);
             if let Some(key) = oldest.filter(|key| list.get(key).is_some_and(stale)) {

@@ -14,7 +14,7 @@ use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
 const DEPTH: usize = 4096;
 /// After this many rules a walk skips chains that returned without effect in the same state: n chains with two jumps
-/// each are 2ⁿ rules. Before, traces and counters need all rules.
+/// each are 2ⁿ rules.
 const PATIENCE: usize = 10_000;
 const LONGEST: usize = 1_000_000;
 
@@ -22,7 +22,6 @@ struct CallFrame {
     chain: usize,
     at: usize,
     called: usize,
-    /// State changes at the call.
     happened: u64,
 }
 
@@ -31,7 +30,7 @@ impl<'a> Walker<'a> {
         self.table_until(name, hook, skb, |_| false)
     }
 
-    /// As `table`, until `decided`.
+    /// Like `table`; skips further iptables variants once `decided`.
     pub(super) fn table_until(
         &mut self,
         name: TableName,
@@ -64,7 +63,7 @@ impl<'a> Walker<'a> {
         skb: &mut Skb,
     ) -> HookResult {
         let mut callers: Vec<CallFrame> = Vec::new();
-        // Chains without effect, with the number of state changes.
+        // Chains without effect, with the number of state changes then.
         let mut idle: HashMap<usize, u64> = HashMap::new();
         let (mut chain, mut at, mut met, mut happened) = (entry, 0, 0usize, 0u64);
         loop {
@@ -154,7 +153,7 @@ impl<'a> Walker<'a> {
     }
 
     fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> HookResult {
-        // After a goto the first chain's policy applies.
+        // After a goto the built-in chain's policy applies.
         let begun = || table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy);
         match table.chains[chain].policy.or_else(begun) {
             Some(ChainPolicy::Drop) => {
@@ -173,7 +172,6 @@ fn back(caller: CallFrame, happened: u64, idle: &mut HashMap<usize, u64>) -> (us
     (caller.chain, caller.at)
 }
 
-/// `recent` and `limit`.
 fn has_memory(step: &CompiledRule) -> bool {
     step.checks.iter().any(|check| matches!(check, Check::Recent(_) | Check::Limit { .. }))
 }

@@ -1,5 +1,5 @@
-//! Rules with unknown parts. Later known checks without side effects run before an unknown part: if one fails, it does
-//! not matter. Checks that draw or count (`statistic`, `recent`, `limit`) run in their place only.
+//! Rules with unknown parts. Known checks after an unknown part run before it: if one fails, the unknown part does not
+//! matter. Checks that draw or count (`statistic`, `recent`, `limit`) keep their place.
 
 use super::check::ChanceDraw;
 use super::unknown_fact::{self, CheckAnswer, FactScope, UnknownFact, by_name};
@@ -20,13 +20,13 @@ impl AskingRule<'_> {
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
 
-    /// The check before `next` sets the packet's mark.
+    /// Whether the check before `next` sets the packet's mark.
     fn marks(&self, next: usize) -> bool {
         let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
         matches!(check, Some(Check::Open(OpenCheck::Socket(socket))) if socket.restore_mark)
     }
 
-    /// No effect, once the checks before `from` ran.
+    /// Whether the rule has no effect from check `from` on.
     fn is_idle(&self, from: usize) -> bool {
         let rest = self.step.checks.get(from..).unwrap_or_default();
         matches!(self.step.action, Action::Continue) && !rest.iter().any(Check::has_effect)
@@ -102,7 +102,6 @@ impl Walker<'_> {
             }
             OpenCheck::Owner(asked) => unknown_fact::owner(asked, skb.origin),
             OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => why("socket", "matches unknown open sockets"),
-            // Without Ethernet header.
             OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
                 of("mac", "matches the sender's unknown Ethernet address", &test.is, test.not)
             }
@@ -126,7 +125,7 @@ impl Walker<'_> {
         }
     }
 
-    /// By an assumption, an earlier answer, or both answers. `next`: the following check.
+    /// Answers a fact: by an assumption, an earlier answer, or both in turn. `next` is the following check.
     fn ask(
         &mut self,
         fact: UnknownFact,
@@ -140,7 +139,6 @@ impl Walker<'_> {
             let (host, rule) = (self.host.name.clone(), asking.rule.clone());
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
-        // Unknown mark of the socket.
         let marked = asking.marks(next).then(|| part("copies the unknown mark of the socket"));
         let answered = |holds: bool| match marked {
             Some(part) if holds => Err(part),

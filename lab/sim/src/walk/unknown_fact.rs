@@ -20,13 +20,12 @@ pub(super) struct UnknownFact {
     pub(super) same: FactScope,
 }
 
-/// Paths answer each fact once.
+/// Occurrences of a fact that have the same answer.
 pub(super) enum FactScope {
-    /// This occurrence only.
     Nothing,
-    /// The condition, and whether it has `!`; `None`: the match's text.
+    /// Equal conditions on the packet (true with `!`), or matches of equal text.
     Packet(Option<(String, bool)>),
-    /// Of an interface; true: inverted.
+    /// Patterns for an interface's name (true with `!`).
     Name(usize, InterfacePattern, bool),
 }
 
@@ -60,7 +59,7 @@ pub(super) fn interface_text(option: &str, fact: &UnknownFact) -> String {
     }
 }
 
-/// `owner_mt`.
+/// Follows `owner_mt`.
 pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
     let unknown = || {
         let fact = UnknownFact::new("owner", "matches the unknown owner of the packet");
@@ -76,7 +75,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
         PacketOrigin::Socket if refuses_sockets => CheckAnswer::Known(false),
         PacketOrigin::Socket if asked.user.is_none() && asked.group.is_none() => CheckAnswer::Known(true),
         PacketOrigin::Socket => unknown(),
-        // A socket without file, or none.
+        // The kernel's packets have no socket, or one without owner.
         PacketOrigin::Kernel => {
             let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
             let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
@@ -92,7 +91,7 @@ pub(super) fn of_packet(name: &str) -> bool {
     )
 }
 
-/// `nf_sk_lookup_slow_v4`, `_v6`.
+/// Follows `nf_sk_lookup_slow_v4`, `_v6`.
 pub(super) fn has_socket(packet: &Packet) -> bool {
     let about = match &packet.body {
         PacketBody::Error { about, .. } => about,
@@ -101,7 +100,7 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
     matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
 }
 
-/// Includes the IP header. TCP SYN and RST carry no data and at most 20 bytes of options; others have a minimum.
+/// Possible lengths with IP header. TCP SYN and RST carry no data and at most 20 bytes of options.
 pub(super) fn lengths(packet: &Packet) -> NumberRange {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {
@@ -118,7 +117,7 @@ pub(super) fn lengths(packet: &Packet) -> NumberRange {
     }
 }
 
-/// `pkttype_mt`.
+/// Follows `pkttype_mt`.
 pub(super) fn packet_type(skb: &Skb, broadcast: bool) -> PacketType {
     match skb.packet.destination {
         _ if skb.input.is_none() => PacketType::Unicast,

@@ -41,7 +41,7 @@ fn the_shares_are_uniform_to_one_in_a_billion() {
         assert!(outcome.probability.within(&third, 1, 1_000_000_000), "{outcome:?}");
     }
     assert_eq!(all.probability(|_| true), Fraction::one());
-    // 715,827,883 of 2^31 exceeds a third.
+    // The kernel's probability, 715,827,883 / 2^31, exceeds a third.
     assert_ne!(all.outcomes[0].probability, third);
 }
 
@@ -72,7 +72,7 @@ fn a_connection_stays_with_its_endpoint() {
     }
     let all = network.packet_outcomes(flow.from, &packet).unwrap();
     assert_eq!(all.certain(), Some(&first.verdict));
-    // After five days a new connection.
+    // After five days conntrack's entry expires.
     network.advance(Duration::from_secs(432_001));
     assert_eq!(network.packet_outcomes(flow.from, &packet).unwrap().outcomes.len(), 3);
 }
@@ -130,7 +130,6 @@ fn traces_print_as_text_and_tree() {
 
 #[test]
 fn a_taken_source_port_is_replaced() {
-    // Two clients behind one SNAT, equal ports: the kernel changes the second.
     let mut plan = Plan::web();
     plan.rules = plan.rules.replace("-j MASQUERADE --random-fully", "-j MASQUERADE");
     let mut network = plan.build();
@@ -174,7 +173,7 @@ fn masquerading_over_loopback_takes_another_interfaces_address() {
         -A OUTPUT -d 10.96.0.22/32 -p tcp -m tcp --dport 22 -j DNAT --to-destination 172.18.0.2:22\n\
         -A POSTROUTING -p tcp -m tcp --dport 22 -j MASQUERADE\nCOMMIT\n";
     let network = Plan::new(rules).build();
-    // lo's 127.0.0.1 has host scope: inet_select_addr takes the next interface's.
+    // 127.0.0.1 has host scope, so inet_select_addr takes an address of the next interface.
     assert_eq!(outcomes(&network, &tcp(&network, "node-a", "10.96.0.22:22")), "1 node-a answers, saw 172.18.0.2\n");
 }
 

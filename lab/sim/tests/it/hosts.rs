@@ -91,7 +91,7 @@ fn reject_routes_reject() {
 
 #[test]
 fn a_reply_that_bypasses_the_translation_has_the_wrong_source() {
-    // The request passes node-a, the reply does not.
+    // The reply does not pass node-a, which translated the request.
     let mut plan = Plan::web();
     plan.rules = plan.rules.replace("-A KUBE-POSTROUTING -j MASQUERADE --random-fully\n", "");
     let mut network = plan.build();
@@ -105,7 +105,7 @@ fn a_reply_that_bypasses_the_translation_has_the_wrong_source() {
     assert!(network.send(&flow, &mut Chance::seeded(1)).is_ok());
 }
 
-/// As `ip route get`: local routes to secondary addresses prefer the primary one.
+/// As `ip route get` shows, local routes to secondary addresses prefer the primary one as source.
 #[test]
 fn calls_to_own_addresses_come_from_them_or_the_primary_address() {
     let host = eth0().interface(
@@ -133,7 +133,7 @@ fn calls_to_own_addresses_come_from_them_or_the_primary_address() {
     }
 }
 
-/// Forty chains, each jumping twice to the next, and a final rule.
+/// Returns a network with forty chains, each jumping twice to the next.
 fn doubled(last: &str) -> Network {
     let chains: String = (0..40).map(|n| format!(":C{n} - [0:0]\n")).collect();
     let jumps: String = (0..39).map(|n| format!("-A C{n} -j C{m}\n-A C{n} -j C{m}\n", m = n + 1)).collect();
@@ -147,7 +147,6 @@ fn doubled(last: &str) -> Network {
     network
 }
 
-/// 2⁴⁰ rules would not end.
 #[test]
 fn chains_with_two_jumps_each_are_walked_in_linear_time() {
     let outcomes = |last: &str| {
@@ -167,7 +166,6 @@ fn chains_with_two_jumps_each_are_walked_in_linear_time() {
 
 #[test]
 fn a_chain_is_walked_again_after_a_change() {
-    // Ten thousand idle rules, a mark, and a chain that drops marked packets.
     let empty = "-A INPUT -j CHECK\n".repeat(6000);
     let rules = format!(
         "*filter\n:CHECK - [0:0]\n-A CHECK -m mark --mark 0x1/0x1 -j DROP\n{empty}-A INPUT -j MARK --set-xmark 0x1/0x1\n-A INPUT -j CHECK\nCOMMIT\n"

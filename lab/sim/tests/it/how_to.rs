@@ -1,4 +1,4 @@
-//! "How to add a match or an expression" names existing files.
+//! The files named in "How to add a match or an expression" exist.
 
 use std::path::Path;
 

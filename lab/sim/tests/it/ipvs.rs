@@ -7,12 +7,11 @@ use svclab_sim::render;
 
 const SERVERS: [&str; 3] = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.1.2:8080"];
 
-/// `scheduler` with options.
 fn plan(scheduler: &str, weights: &[u32]) -> Plan {
     let mut services = String::new();
     for address in ["10.96.0.10:80", "172.18.0.2:30080"] {
         services.push_str(&format!("-A -t {address} -s {scheduler}\n"));
-        // Latest first, as in the kernel.
+        // The kernel lists the latest server first.
         for (server, weight) in SERVERS.iter().zip(weights).rev() {
             services.push_str(&format!("-a -t {address} -r {server} -m -w {weight}\n"));
         }
@@ -54,7 +53,6 @@ fn weights_are_shares_and_no_server_is_a_rejection() {
     insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @"1 rejected by node-a with icmp-port-unreachable, delivered true");
 }
 
-/// Servers of consecutive calls.
 fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<String> {
     let mut chance = Chance::seeded(9);
     let flow = tcp(network, from, "10.96.0.10:80");
@@ -69,7 +67,6 @@ fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<
 fn round_robin_rotates() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..5), ["pod-a", "pod-b", "pod-c", "pod-a"]);
-    // Open connections keep their server.
     let flow = tcp(&network, "client", "10.96.0.10:80").port(2);
     let later = network.first_packet(&flow).unwrap().later();
     let journey = network.send_packet(flow.from, &later, &mut Chance::seeded(1));
@@ -114,7 +111,6 @@ fn a_reused_port_is_rescheduled_after_a_reset() {
     assert_eq!(by(&mut network, &first.clone().later(), &mut chance), "pod-a");
     // A repeated SYN keeps the server.
     assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
-    // After a reset the SYN is scheduled anew.
     let mut reset = first.clone().later();
     if let svclab_sim::packet::PacketBody::Tcp { flags, .. } = &mut reset.body {
         *flags = svclab_sim::packet::TcpFlags(svclab_sim::packet::TcpFlags::RST);

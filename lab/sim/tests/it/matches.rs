@@ -1,4 +1,4 @@
-//! Each match in one rule.
+//! Tests of single matches.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ create SIX hash:ip family inet6
 add SIX fd00::1
 ";
 
-/// A server (192.0.2.1 and fd00::1 on eth0) and a client.
+/// A client and a server (192.0.2.1 and fd00::1 on eth0).
 fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, HostId) {
     let any = |protocol| Listener { protocol, address: None, port: None };
     let server = Host::builder("server")
@@ -48,7 +48,7 @@ fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, H
     (network, server, client)
 }
 
-/// `tcp 1.2.3.4:5 6.7.8.9:10`, perhaps flags or `invalid`.
+/// Parses `tcp 1.2.3.4:5 6.7.8.9:10`, with optional flags or `invalid`.
 fn packet(text: &str) -> Packet {
     let words: Vec<&str> = text.split(' ').collect();
     if words[0] == "ping" {
@@ -138,7 +138,6 @@ fn ipv6_matches() {
         ("-m set --match-set SIX dst -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m set ! --match-set PAIRS dst,dst -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype --dst-type LOCAL -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
-        // IPv6 unicast includes own addresses.
         ("-m addrtype --dst-type UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype --dst-type LOCAL,UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype ! --dst-type MULTICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
@@ -152,7 +151,6 @@ fn ipv6_matches() {
     }
 }
 
-/// Whether a packet to port 80 passes.
 fn fate(rules: &str) -> bool {
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
     dropped(&mut network, client, &packet("tcp 198.51.100.9:1000 192.0.2.1:80"))
@@ -163,9 +161,9 @@ fn jumps_gotos_and_returns_continue_as_in_the_kernel() {
     let filter = |rules: &str| format!("*filter\n:INPUT ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n{rules}COMMIT\n");
     assert!(fate(&filter("-A INPUT -j A\n-A INPUT -j DROP\n")));
     assert!(fate(&filter("-A INPUT -j A\n-A A -j RETURN\n-A A -j ACCEPT\n-A INPUT -j DROP\n")));
-    // A goto returns to its chain's caller.
+    // After a goto, a chain returns to the last jump's caller.
     assert!(fate(&filter("-A INPUT -j A\n-A A -g B\n-A A -j ACCEPT\n-A INPUT -j DROP\n")));
-    // From built-in chains: the policy.
+    // After a goto in a built-in chain its policy applies.
     assert!(!fate(&filter("-A INPUT -g A\n-A INPUT -j DROP\n")));
     assert!(fate("*filter\n:INPUT DROP [0:0]\n:A - [0:0]\n-A INPUT -g A\nCOMMIT\n"));
     assert!(!fate("*filter\n:INPUT DROP [0:0]\n-A INPUT -j LOG --log-prefix \"x \"\n-A INPUT -j ACCEPT\nCOMMIT\n"));

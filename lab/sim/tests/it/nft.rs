@@ -1,4 +1,4 @@
-//! `data/nft.txt`, `data/nft.json`: nft 1.0.6, one kernel.
+//! `data/nft.txt` and `data/nft.json` list the same rules (nft 1.0.6).
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ fn cluster(nft: &str) -> Network {
     Plan { nft: nft.to_owned(), ..Plan::new("") }.build()
 }
 
-/// A chain at input of the node.
 fn input(rules: &str) -> Network {
     let chain = "type filter hook input priority 0; policy accept;";
     cluster(&format!("table ip t {{\n\tchain input {{\n\t\t{chain}\n\t\t{rules}\n\t}}\n}}\n"))
@@ -103,7 +102,6 @@ fn affinity_lasts_until_the_timeout() {
     assert_eq!(network.outcomes(&flow(&network, 2000)).unwrap().outcomes.len(), 2);
 }
 
-/// Before its translation.
 #[test]
 fn a_full_set_ends_the_rule() {
     let mut network = cluster(TEXT);
@@ -197,7 +195,6 @@ fn every_comparison() {
     }
 }
 
-/// One per number would be 12!.
 #[test]
 fn a_chain_of_draws_has_one_path_per_rule() {
     let draws = (2..=12).rev().map(|modulus| format!("numgen random mod {modulus} 0 meta mark set {modulus} accept"));
@@ -222,7 +219,7 @@ fn a_chain_of_draws_has_one_path_per_rule() {
     }
 }
 
-/// Latest first among equals, iptables' chains included.
+/// Among equal priorities, iptables' included, the latest chain runs first.
 #[test]
 fn chains_run_by_priority_and_latest_first() {
     let chain = |name: &str, priority: &str, rule: &str| {
@@ -244,7 +241,7 @@ fn chains_run_by_priority_and_latest_first() {
     assert!(!found(&network(&table(&[chain("a", "1", &mark(1))]), iptables)).contains("dropped"));
 }
 
-/// Accept ends a base chain, drop the packet; end and return apply the policy.
+/// Accept ends only a base chain; its end and return apply the policy.
 #[test]
 fn verdicts_and_policies() {
     let two = |first: &str, second: &str| {
@@ -286,12 +283,10 @@ fn ingress_and_egress_chains_run() {
     assert!(error.contains("a table of family bridge is not modelled"), "{error}");
 }
 
-/// By comment, or names of table and chains.
 #[test]
 fn tables_of_iptables_nft_count_once() {
     let text = "# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\txt match \"comment\" drop\n\t}\n}\n";
     let json = "{\"nftables\":[{\"table\":{\"family\":\"ip\",\"name\":\"filter\",\"handle\":1}},{\"chain\":{\"family\":\"ip\",\"table\":\"filter\",\"name\":\"INPUT\",\"type\":\"filter\",\"hook\":\"input\",\"prio\":0,\"policy\":\"accept\"}},{\"rule\":{\"family\":\"ip\",\"table\":\"filter\",\"chain\":\"INPUT\",\"expr\":[{\"xt\":{\"type\":\"match\",\"name\":\"comment\"}},{\"drop\":null}]}}]}";
-    // Without xtables expressions.
     let plain = "table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tqueue to 1\n\t}\n}\n";
     let own = Ruleset::read(&plain.replace("INPUT", "input")).unwrap();
     assert!(!own.table(TableFamily::Ip, "filter").unwrap().by_iptables, "a table of the same name, by another program");

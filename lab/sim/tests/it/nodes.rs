@@ -1,4 +1,4 @@
-//! Dumps like real nodes'.
+//! Dumps of nodes with other software, such as docker or Calico.
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::Family;
@@ -16,7 +16,6 @@ fn rules(all: &Rules) -> impl Iterator<Item = &Rule> {
     all.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules)
 }
 
-/// As dumps are.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();

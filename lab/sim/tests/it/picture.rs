@@ -11,14 +11,13 @@ fn draw(network: &Network, from: &str, to: &str) -> String {
     draw_outcomes(&network.outcomes(&tcp(network, from, to)).unwrap(), false)
 }
 
-/// Without style sheet.
 fn golden(drawing: &str) -> String {
     let (head, rest) = drawing.split_once("<style>").unwrap();
     let (_, tail) = rest.split_once("</style>").unwrap();
     format!("{head}<style/>{tail}")
 }
 
-/// No endpoint listens.
+/// A service whose endpoints do not listen.
 fn service(endpoints: u32, comment: &str) -> Network {
     let mut rules = String::from("*nat\n:KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]\n");
     let remark = format!("-m comment --comment \"{comment}\"");
@@ -136,10 +135,9 @@ fn shapes_do_not_overlap() {
             for to in
                 ["10.96.0.10:80", "10.96.0.66:80", "172.18.0.2:30080", "172.18.0.2:22", "10.244.1.2:9", "10.9.9.9:1"]
             {
-                // The client has no such route.
+                // Skips destinations to which the caller has no route.
                 let Ok(outcomes) = network.outcomes(&tcp(network, from, to)) else { continue };
                 for all in [false, true] {
-                    // Of all hundred paths.
                     if !all || outcomes.ways.len() < 10 {
                         let drawing = draw_outcomes(&outcomes, all);
                         assert_eq!(drawing, draw_outcomes(&outcomes, all));
@@ -180,7 +178,6 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
     number.parse().unwrap_or_else(|_| panic!("{name} of {node:?}"))
 }
 
-/// Without tooltips.
 fn texts(drawing: &str) -> Vec<String> {
     let document = Document::parse(drawing).unwrap();
     let lines = document.descendants().filter(|node| node.has_tag_name("text"));
@@ -191,7 +188,7 @@ fn texts(drawing: &str) -> Vec<String> {
     lines.map(spans).collect()
 }
 
-/// By widths of DejaVu Sans (average) and Mono.
+/// Returns a text's area by widths of DejaVu fonts.
 fn area(text: Node<'_, '_>) -> Area {
     let size = number(text, "font-size");
     let spans = text.children().filter(|node| node.has_tag_name("tspan"));
@@ -203,11 +200,9 @@ fn area(text: Node<'_, '_>) -> Area {
             each.sum::<f64>() * size + span.attribute("dx").map_or(0.0, |space| space.parse().unwrap())
         })
         .sum();
-    // Cap height to descender.
     Area { x: number(text, "x"), y: number(text, "y") - 0.75 * size, width, height: 0.95 * size }
 }
 
-/// Text stays in box and page, without overlaps.
 fn check(drawing: &str, what: &str) {
     let document = Document::parse(drawing).unwrap();
     let root = document.root_element();

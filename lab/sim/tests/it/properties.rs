@@ -4,7 +4,6 @@ use svclab_sim::fraction::Fraction;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::{RuleTarget, Rules};
 
-/// Like kube-proxy's.
 fn service(endpoints: u32) -> String {
     let mut rules =
         String::from("*nat\n:SVC - [0:0]\n-A PREROUTING -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j SVC\n");
@@ -55,7 +54,6 @@ proptest! {
     }
 }
 
-/// Walks changed data and its text.
 #[test]
 fn a_removed_rule_changes_outcomes() {
     let whole = Rules::read(Family::V4, &Plan::web().rules).unwrap();

@@ -1,4 +1,4 @@
-//! Dumps are read and printed equally; errors name the line.
+//! Tests that printed rules equal the dump, and errors name the line.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn data(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
 }
 
-/// Without lines that `Rules` drops.
+/// Removes lines that `Rules` does not keep.
 fn comparable(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
@@ -124,7 +124,7 @@ fn older_spellings_read_as_the_same() {
     assert!(inserted.contains("-A C -j DROP\n-A C -j RETURN\n-A C -j ACCEPT\n"), "{inserted}");
 }
 
-/// Of `iptables-restore`, IPVS and ipset.
+/// Calls `check` with each section of `svcproxy render`'s output.
 fn rendered(text: &str, check: &mut impl FnMut(Family, &str)) {
     let (mut family, mut rules, mut sets, mut services) = (Family::V4, String::new(), String::new(), String::new());
     let mut flush = |family: Family, rules: &mut String, sets: &mut String, services: &mut String| {

@@ -23,7 +23,7 @@ fn lookup(priority: u32, table: u32) -> PolicyRule {
     PolicyRule::of_all(Family::V4, priority, PolicyAction::Lookup { table, suppress: None })
 }
 
-/// A router to 203.0.113.0/24: `eth0`, and in table 100 `eth1`; machines listen on all ports.
+/// A router with two ways to 203.0.113.0/24: `eth0`, and in table 100 `eth1`. All ports listen.
 struct Two {
     network: Network,
 }
@@ -175,7 +175,7 @@ fn interface_sysctls_override_the_hosts() {
     assert_ne!(loose, DropReason::ReversePath.to_string());
 }
 
-/// Docker over iptables-legacy, a proxy over iptables-nft.
+/// Docker uses iptables-legacy, a proxy iptables-nft.
 #[test]
 fn rules_of_both_iptables_variants_run() {
     let of = |text: &str| Rules::read(Family::V4, text).unwrap();

@@ -13,7 +13,7 @@ use svclab_sim::set::Sets;
 
 const SETS: &str = "create SEEN hash:ip family inet\ncreate OTHER hash:ip family inet\nadd OTHER 192.0.2.2\n";
 
-/// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0, the server 203.0.113.2 at eth1.
+/// A node (192.0.2.1, 203.0.113.1) between a client at eth0 and the server 203.0.113.2 at eth1.
 struct UnknownSetup {
     network: Network,
     node: HostId,
@@ -74,7 +74,7 @@ fn say(outcomes: &Outcomes) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Outcomes and number of irrelevant facts, or decisive facts.
+/// Describes outcomes and irrelevant facts, or decisive facts.
 fn in_words(result: Result<Outcomes, NetworkError>) -> String {
     match result {
         Ok(outcomes) => match outcomes.undecided.len() {
@@ -97,17 +97,17 @@ fn in_words(result: Result<Outcomes, NetworkError>) -> String {
 fn unknown_facts_count_only_where_reached_and_decisive() {
     let open = "-m bpf --bytecode \"1,6 0 0 1\"";
     for (rules, expected) in [
-        // Not reached, or a known part fails.
+        // The unknown match is not reached, or a known one fails.
         (format!("-A INPUT -p tcp -j ACCEPT\n-A INPUT {open} -j DROP"), "1 answered"),
         (format!("-A INPUT -p udp {open} -j DROP"), "1 answered"),
         (format!("-A INPUT {open} -m mark --mark 0x1 -j DROP"), "1 answered"),
         (format!("-A INPUT -m mark --mark 0x1 {open} -j DROP"), "1 answered"),
         (format!("-A A {open} -j DROP"), "1 answered"),
-        // Equal results.
+        // Both answers have the same result.
         (format!("-A INPUT {open} -j ACCEPT"), "1 answered; 1 open"),
         (format!("-A INPUT {open} -j LOG"), "1 answered; 1 open"),
         (format!("-A INPUT {open} -j A\n-A A -j RETURN\n-A INPUT -j DROP"), "1 dropped; 1 open"),
-        // Lists all.
+        // The error lists all facts.
         (format!("-A INPUT {open} -j DROP"), "depends on INPUT 1 bpf"),
         (format!("-A INPUT {open} -j ACCEPT\n-A INPUT -j DROP"), "depends on INPUT 1 bpf"),
         (
@@ -120,7 +120,7 @@ fn unknown_facts_count_only_where_reached_and_decisive() {
             format!("-A INPUT {open} -j A\n-A A -m ttl --ttl-lt 5 -j DROP\n-A INPUT -m helper --helper ftp -j ACCEPT"),
             "depends on A 1 ttl, INPUT 1 bpf, INPUT 2 helper",
         ),
-        // Targets have no answers.
+        // No assumption answers an unknown target.
         ("-A INPUT -j TARPIT".to_owned(), "depends on INPUT 1"),
         ("-A INPUT -p udp -j TARPIT".to_owned(), "1 answered"),
         ("-A INPUT -j NFQUEUE --queue-num 3".to_owned(), "depends on INPUT 1 NFQUEUE"),
@@ -158,10 +158,9 @@ fn the_error_lists_facts_and_assumptions() {
 fn draws_happen_in_the_kernels_order() {
     let half = "-m statistic --mode random --probability 0.5";
     for (rules, expected) in [
-        // Random drops keep the fact open.
         (format!("-A INPUT {half} -m bpf -j DROP"), "depends on INPUT 1 bpf"),
         (format!("-A INPUT -m bpf {half} -j DROP"), "depends on INPUT 1 bpf"),
-        // The draw happens anyway, or without effect.
+        // The draw happens with either answer, or has no effect.
         (format!("-A INPUT {half} -j DROP\n-A INPUT -m bpf -j ACCEPT"), "1/2 answered, 1/2 dropped; 1 open"),
         (format!("-A INPUT -m bpf -j LOG\n-A INPUT {half} -j DROP"), "1/2 answered, 1/2 dropped; 1 open"),
         (
@@ -187,7 +186,7 @@ fn assumptions_decide_unknown_facts() {
         ("-A INPUT -j NFQUEUE", "NFQUEUE=no", "1 dropped"),
         ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=no", "1 answered"),
         ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=yes", "depends on INPUT 1 socket"),
-        // Known facts win.
+        // Known facts take precedence over assumptions.
         ("-A INPUT -m length --length 40:60 -j DROP", "length=no", "1 dropped"),
     ] {
         let setup = setup(assuming(&filter(rules), assumptions), false);
@@ -322,7 +321,6 @@ fn placeholder_interface_names_are_unknown() {
         ("-A INPUT -i cali+ -j DROP", "input-interface=yes", "1 dropped"),
         ("-A OUTPUT -o ens3 -j DROP", "", "depends on OUTPUT 1 output-interface"),
         ("-A OUTPUT -o ens3 -j DROP", "output-interface=no", "1 answered"),
-        // One answer per name.
         ("-A INPUT -i ens3 -j A\n-A A ! -i ens3 -j DROP", "", "1 answered; 1 open"),
         ("-A INPUT -i ens3 -j A\n-A A -i ens4 -j DROP", "", "1 answered; 1 open"),
         ("-A INPUT -i ens+ -j A\n-A A -i cali+ -j DROP", "", "1 answered; 1 open"),
@@ -369,7 +367,6 @@ fn connections_are_looked_up_in_their_zone() {
         ("-A PREROUTING -j CT --zone 5\n", false),
         ("-A PREROUTING -j CT --zone-reply 5\n", false),
         ("-A PREROUTING -j CT --zone-reply 5\n-A OUTPUT -j CT --zone 5\n", true),
-        // The first rule counts.
         ("-A PREROUTING -j CT --helper ftp\n-A PREROUTING -j CT --zone 5\n", true),
         ("-A PREROUTING -j CT --zone 5\n-A PREROUTING -j CT --notrack\n-A OUTPUT -j CT --zone 5\n", true),
         ("-A PREROUTING -j CT --notrack\n-A PREROUTING -j CT --zone 5\n", false),

@@ -58,7 +58,6 @@ fn a_router_translates_and_rejects() {
     ");
 }
 
-/// Observed: the interface's first address is the latest of its scope.
 #[test]
 fn redirect_takes_the_latest_address() {
     let rules = "*nat\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9999\nCOMMIT\n";

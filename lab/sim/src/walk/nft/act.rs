@@ -9,7 +9,7 @@ use crate::walk::act::TargetResult;
 use crate::walk::{Skb, Walker};
 
 impl<'a> Walker<'a> {
-    /// `None`: the next statement follows.
+    /// Performs a statement. `None` continues with the next one.
     pub(super) fn nft_step(
         &mut self,
         step: &CompiledStatement,
@@ -110,9 +110,8 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// `nft_limit_eval`: credit grows up to the burst.
+    /// `nft_limit_eval`: credit grows with time up to the burst.
     fn nft_limit(&mut self, rate: u64, per: u64, burst: u64, counter: usize) -> bool {
-        // Thousandths of packets.
         let full = burst.saturating_mul(1000).max(1000);
         let (credit, since) = self.state.nft.limits.entry(counter).or_insert((full, self.now));
         let grown = (self.now - *since).saturating_mul(rate).saturating_mul(1000) / per;
@@ -125,7 +124,7 @@ impl<'a> Walker<'a> {
         enough
     }
 
-    /// net/netfilter/nft_nat.c, nft_masq.c, nft_redir.c.
+    /// Follows net/netfilter/nft_nat.c, nft_masq.c, nft_redir.c.
     fn nft_nat(
         &mut self,
         nat: &Nat,

@@ -1,4 +1,4 @@
-//! Comparisons with interfaces' placeholder names.
+//! Comparisons with interfaces whose names are placeholders.
 
 use super::RuleAbort;
 use crate::nft::name_bits;
@@ -17,7 +17,7 @@ impl Walker<'_> {
         interface.filter(|at| self.host.interfaces[*at].invented)
     }
 
-    /// `None`: other comparisons. A placeholder differs from existing interfaces; else an assumption decides.
+    /// `None` for other comparisons. A placeholder differs from all real names; otherwise an assumption decides.
     pub(super) fn nft_compare_invented(
         &mut self,
         left: &[CompiledExpr],

@@ -46,7 +46,6 @@ impl<'a> Walker<'a> {
             CompiledExpr::Random { modulus, offset } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Rotation { modulus, offset, counter } => {
                 let number = if self.chance.is_exact() {
-                    // Exact walks draw it.
                     self.nft_draw(*modulus, at)
                 } else {
                     let next = self.state.nft.rotations.entry(*counter).or_insert(0);
@@ -63,7 +62,6 @@ impl<'a> Walker<'a> {
                 }
                 one(u128::from(hash::below(&bytes, *seed, *modulus) + offset))
             }
-            // Equally likely.
             CompiledExpr::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
@@ -89,7 +87,8 @@ impl<'a> Walker<'a> {
         number
     }
 
-    /// Exact walks draw only whether a number is in the range: N rules with `mod N`, `mod N-1`, … make N paths, not N!.
+    /// Compares a random number. Exact walks draw only whether it is in the range: N rules with `mod N`, `mod N-1`, …
+    /// make N paths, not N!.
     pub(super) fn nft_compare_drawn(
         &mut self,
         left: &[CompiledExpr],
@@ -115,7 +114,6 @@ impl<'a> Walker<'a> {
         let inside = u64::try_from(end_inside.saturating_sub(begin)).unwrap_or(0);
         let is_inside = self.chance.choose(&[inside, u64::from(modulus) - inside]) == 0;
         if modulus > 1 {
-            // One for all with this result.
             let number = match (is_inside, begin > lowest) {
                 (true, _) => begin,
                 (false, true) => lowest,
@@ -176,7 +174,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// `nft_ct_get_eval`.
+    /// Follows `nft_ct_get_eval`.
     fn nft_connection(&self, field: &PacketField, skb: &Skb) -> Result<u128, RuleAbort> {
         let attached = skb.attached.ok_or(RuleAbort::Break)?;
         let connection = self.state.connections.get(attached.id).ok_or(RuleAbort::Break)?;
@@ -203,7 +201,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// net/ipv4/netfilter/nft_fib_ipv4.c, net/ipv6/netfilter/nft_fib_ipv6.c.
+    /// Follows net/ipv4/netfilter/nft_fib_ipv4.c, net/ipv6/netfilter/nft_fib_ipv6.c.
     fn nft_fib(&self, address: IpAddr, limit: Option<bool>, result: FibResult, skb: &Skb) -> u128 {
         let interface = limit.and_then(|input| if input { skb.input } else { skb.output });
         if result == FibResult::AddressType {
@@ -231,12 +229,12 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// From 1; 0: none.
+/// The interface's index from 1; 0 for none.
 fn number_of(interface: Option<usize>) -> u128 {
     interface.and_then(|at| u128::try_from(at + 1).ok()).unwrap_or(0)
 }
 
-/// `enum ip_conntrack_status`.
+/// Follows `enum ip_conntrack_status`.
 fn status(connection: &ConntrackEntry) -> u128 {
     let bits = [
         (connection.seen_reply, 2),

@@ -22,10 +22,10 @@ const LONGEST: usize = 1_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NftState {
-    /// Added by rules.
+    /// Elements that rules added.
     elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
-    /// Credit in thousandths of packets, time.
+    /// Credit of `limit` in thousandths of packets, and its last time.
     limits: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -38,12 +38,11 @@ impl NftState {
 }
 
 pub(super) enum RuleAbort {
-    /// No match (`NFT_BREAK`).
+    /// The rule does not match (`NFT_BREAK`).
     Break,
     NotModelled(Arc<str>),
-    /// `alone`: an assumption could decide.
+    /// Needs an interface's unknown name; with `alone` an assumption can answer.
     Invented {
-        /// The input, not the output interface.
         input: bool,
         alone: bool,
     },
@@ -208,7 +207,6 @@ impl<'a> Walker<'a> {
         RuleResult::Next
     }
 
-    /// Once, before effects.
     fn nft_matched(&mut self, at: &RuleContext<'_>, matched: &mut bool) {
         if !*matched {
             self.note(Event::NftMatched(at.rule()));

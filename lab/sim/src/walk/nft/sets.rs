@@ -5,7 +5,7 @@ use crate::nft::SetOperation;
 use crate::program::nft::{EntryContent, SetEntry};
 use crate::walk::Walker;
 
-/// Default size (`nft_dynset_init`).
+/// The default size of sets (`nft_dynset_init`).
 const ROOM: usize = 0xffff;
 
 impl<'a> Walker<'a> {
@@ -32,14 +32,14 @@ impl<'a> Walker<'a> {
             return Ok(Some(entry.content.clone()));
         }
         match (&set.any, &set.not_modelled) {
-            // Unmodelled elements may match.
+            // Elements that are not modelled may match.
             (_, Some(what)) => Err(RuleAbort::NotModelled(what.clone())),
             (Some(content), None) => Ok(Some(content.clone())),
             (None, None) => Ok(None),
         }
     }
 
-    /// A full set ends the rule.
+    /// Adds or updates an element; a full set ends the rule.
     pub(super) fn nft_element(
         &mut self,
         at: &RuleContext<'a>,
