@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::MicroVm;
 
-/// What failed, and how to repeat the run.
+/// The bundle's file that says what failed and how to repeat the run.
 pub const STEP: &str = "step.json";
 pub const SCENARIO: &str = "scenario.yaml";
 pub const EXPLANATION: &str = "explain.txt";
@@ -21,7 +21,6 @@ pub struct BundleStep {
     pub machine: Option<MicroVm>,
     #[serde(default)]
     pub audited: bool,
-    /// The command that repeats the run.
     pub repeat: String,
     pub step: FailedStep,
     pub call: Option<FailedCall>,
@@ -30,7 +29,7 @@ pub struct BundleStep {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedStep {
-    /// Counts from 1.
+    /// The step's number, from 1.
     pub number: usize,
     pub name: String,
     pub line: usize,

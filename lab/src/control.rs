@@ -14,13 +14,13 @@ pub const SOCKET: &str = "control";
 pub enum ControlRequest {
     Probe(ProbeRequest),
     Logs {
-        /// `None`: all nodes.
+        /// The node's name; `None`: all nodes.
         node: Option<String>,
         follow: bool,
     },
 }
 
-/// In the notation of a `probe` step.
+/// Requests, in the notation of a `probe` step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRequest {
     pub from: String,
@@ -28,7 +28,7 @@ pub struct ProbeRequest {
     pub count: usize,
     /// The node that a client sends to.
     pub via: Option<String>,
-    /// For targets without a protocol.
+    /// Whether to use UDP, for targets without a protocol.
     pub udp: bool,
     /// In milliseconds.
     pub patience: u64,
@@ -57,7 +57,7 @@ pub struct ServerAnswers {
     pub saw: BTreeMap<IpAddr, usize>,
 }
 
-/// `take` gets each line of the answer.
+/// Sends a request to the lab, and calls `take` with each line of the answer.
 pub fn ask<E: From<io::Error>>(
     pid: i32,
     request: &ControlRequest,

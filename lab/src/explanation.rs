@@ -19,7 +19,7 @@ use svclab_snapshot::archive::ArchiveError;
 use crate::bundle::FailedCall;
 use crate::outcome_text;
 
-/// Outcomes in the short form.
+/// The most outcomes in the short form.
 const OUTCOMES: usize = 2;
 
 pub(crate) struct Explanation {

@@ -8,7 +8,7 @@ use crate::scenario::run::{ForeignProxy, ObjectSource, ProxyFileError, ProxyUnde
 use crate::scenario::{Scenario, load_from};
 use crate::shipped::{PROXIES, SCENARIOS};
 
-/// A path, a name under `scenarios/` here or in a parent folder, or an embedded file.
+/// Finds a scenario: a path, a name under `scenarios/` here or in a parent folder, or an embedded file.
 fn scenario(files: &InputFiles, name: &Path) -> Result<PathBuf, Exit> {
     if files.has(name) {
         return Ok(name.to_owned());
@@ -28,7 +28,7 @@ fn scenario(files: &InputFiles, name: &Path) -> Result<PathBuf, Exit> {
     }
 }
 
-/// The error has the mistakes of all files.
+/// Loads scenarios; the error has the mistakes of all files.
 pub(crate) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
     load_all_from(&InputFiles::default(), names, seed)
 }
@@ -44,7 +44,7 @@ pub(crate) fn load_all_from(files: &InputFiles, names: &[PathBuf], seed: u64) ->
     if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
 }
 
-/// In this order: `given`, `$SVCPROXY`, the svcproxy beside this program.
+/// Finds the proxy, in this order: `given`, `$SVCPROXY`, the svcproxy beside this program.
 pub(crate) fn proxy(given: Option<&Path>, source: ObjectSource) -> Result<ProxyUnderTest, Exit> {
     if let Some(described) = given.and_then(described) {
         if source == ObjectSource::Manifests {
@@ -66,20 +66,20 @@ pub(crate) fn proxy(given: Option<&Path>, source: ObjectSource) -> Result<ProxyU
     })
 }
 
-/// `Some` if `given` is a command with placeholders or a YAML file.
+/// Reads a proxy's description; `None` unless `given` is a command with placeholders or a YAML file.
 fn described(given: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
     let command = given.to_str().filter(|text| ForeignProxy::is_command(text));
     let is_file = given.extension().is_some_and(|extension| extension == "yaml");
     command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(&description(given))))
 }
 
-/// On disk, or embedded.
+/// Returns the path of a description, on disk or embedded.
 pub(crate) fn description(given: &Path) -> PathBuf {
     let carried = Path::new(PROXIES).join(given);
     if !given.is_file() && InputFiles::default().has(&carried) { carried } else { given.to_owned() }
 }
 
-/// Checks for the commands of iptables mode.
+/// Checks that the commands of iptables mode are installed.
 pub(crate) fn tools() -> Result<(), Exit> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories: Vec<PathBuf> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();

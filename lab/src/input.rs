@@ -11,11 +11,11 @@ use nix::libc::O_NONBLOCK;
 
 use crate::shipped;
 
-/// Ten times the manifests of a large cluster.
+/// The most bytes of a file: ten times the manifests of a large cluster.
 const LONGEST: u64 = 64 << 20;
 const LONGEST_DUMP: u64 = 256 << 20;
 
-/// Texts by path. Order: given texts, files on disk, embedded files.
+/// Texts by path. Looks first in given texts, then on disk, then in embedded files.
 #[derive(Debug, Clone, Default)]
 pub struct InputFiles {
     given: BTreeMap<PathBuf, String>,
@@ -44,7 +44,7 @@ impl InputFiles {
 }
 
 pub fn text(path: &Path) -> io::Result<String> {
-    // Opening a pipe would block.
+    // Without `O_NONBLOCK`, opening a pipe would block.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file; write what it would give into one"));

@@ -1,4 +1,4 @@
-/// Matches `tracing`'s WARN and ERROR, and klog's W, E and F.
+/// Whether a log line is a warning or an error: `tracing`'s WARN and ERROR, and klog's W, E and F.
 pub(crate) fn complains(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let first = words.next().unwrap_or_default();

@@ -34,7 +34,7 @@ impl Need {
         }
     }
 
-    /// The reason for the lack, as the end of a sentence.
+    /// Returns why the need is not met, as the end of a sentence.
     pub fn lack(self) -> &'static str {
         match self {
             Need::LargeBatches => {
@@ -44,7 +44,7 @@ impl Need {
         }
     }
 
-    /// Virtual time does not depend on the kernel.
+    /// Whether the kernel meets the need. Virtual time does not depend on the kernel.
     pub fn is_met_by(self, kernel: &svclab_microvm::probe::Abilities) -> bool {
         match self {
             Need::Ipvs => kernel.can.contains("ipvs/rr"),

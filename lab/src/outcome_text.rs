@@ -1,7 +1,7 @@
 use svclab_sim::network::{Network, Outcomes};
 use svclab_sim::render;
 
-/// One line per outcome, with its probability.
+/// Returns one line per outcome, with its probability.
 pub fn outcomes(network: &Network, all: &Outcomes) -> Vec<String> {
     let certain = all.outcomes.len() == 1;
     let share = |probability: String| if certain { "always".to_owned() } else { probability };
@@ -10,7 +10,7 @@ pub fn outcomes(network: &Network, all: &Outcomes) -> Vec<String> {
         .collect()
 }
 
-/// The path on which every random match succeeds, or all paths as a tree.
+/// Returns the path on which every random match succeeds, or all paths as a tree.
 pub fn ways(all: &Outcomes, tree: bool) -> String {
     match all.ways.first() {
         Some((_, journey)) if !tree => render::journey(journey),

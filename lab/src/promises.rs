@@ -70,7 +70,8 @@ impl Promise {
     }
 }
 
-/// Without the rules that give no verdict: `undecided`, `contradiction`, `node-port-addresses-other-family`.
+/// The oracle's rules with their numbers, without those that give no verdict: `undecided`, `contradiction`,
+/// `node-port-addresses-other-family`.
 const RULES: [(u16, Rule); 49] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),

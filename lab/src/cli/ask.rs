@@ -45,14 +45,14 @@ pub(super) struct LogsArgs {
 
 impl From<io::Error> for Exit {
     fn from(error: io::Error) -> Exit {
-        // The reader of the output has gone.
+        // The reader of the output may have closed the pipe.
         let is_over = error.kind() == io::ErrorKind::BrokenPipe;
         let message = if is_over { String::new() } else { format!("the lab does not answer: {error}") };
         Exit::unable(message)
     }
 }
 
-/// Fails unless all requests are answered.
+/// Sends requests; fails unless all are answered.
 pub(super) fn probe(args: &ProbeArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let request = ProbeRequest {

@@ -16,7 +16,7 @@ use crate::scenario::{self, IptablesVariant, PATIENCE, Scenario};
 use crate::schedule::output::write_json;
 use crate::schedule::{excuse, runtime, stopped};
 
-/// Observation time of the idle proxies of the first scenario in each mode. An `idle` step counts too.
+/// How long the idle proxies are observed after the first scenario in each mode, unless it has an `idle` step.
 const REST: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
@@ -80,7 +80,7 @@ fn status(comparison: &ProxyComparison) -> u8 {
     }
 }
 
-/// The names of the proxies: file names if they differ, else paths.
+/// Returns the names of the proxies: file names if they differ, else paths.
 fn names(args: &CompareArgs, [a, b]: &[ProxyUnderTest; 2]) -> [String; 2] {
     let name = |proxy: &ProxyUnderTest| match proxy {
         ProxyUnderTest::Own(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),

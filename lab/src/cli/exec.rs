@@ -27,7 +27,7 @@ pub(super) struct ExecArgs {
 pub(super) fn exec(args: &ExecArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let place = choose(&lab.places, &args.place).map_err(Exit::usage)?;
-    // The user's KUBECONFIG may point to a real cluster.
+    // A node gets its own kubeconfig: the user's KUBECONFIG may point to a real cluster.
     let node = place.place.strip_prefix("node/");
     let kubeconfig = node.map(|node| Path::new(WORK_DIR).join("kubeconfig").join(node).display().to_string());
     let environment: Vec<_> = kubeconfig.into_iter().map(|path| ("KUBECONFIG".to_owned(), path)).collect();

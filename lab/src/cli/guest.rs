@@ -32,7 +32,7 @@ pub(super) struct GuestExecArgs {
     command: Vec<String>,
 }
 
-/// Boots a microVM with the program.
+/// Boots a microVM and runs the program in it.
 pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     let program = PathBuf::from(&args.command[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -44,7 +44,7 @@ pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     boot(args.cache_dir.as_deref(), &kernel, programs, line, deadline, &mut |line| println!("{line}"))
 }
 
-/// Runs in the guest. A microVM hands out standard error only, so the output goes there.
+/// Runs the program in the guest. A microVM passes only standard error to the host, so the output goes there.
 pub(super) fn exec(args: &GuestExecArgs) -> Result<u8, Exit> {
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run {}: {error}", args.command[0]));
     let mut command = Command::new(&args.command[0]);

@@ -12,7 +12,7 @@ use svclab_microvm::session::inside::Session;
 
 use crate::exit::{Exit, FAILED, status_of};
 
-/// In the guest's memory; the lab writes the file once it is up.
+/// The banner's file in the guest's memory; the lab writes it once it is up.
 const BANNER: &str = "/out/banner";
 const POLL: Duration = Duration::from_millis(50);
 
@@ -66,7 +66,7 @@ pub(super) fn run(args: &GuestUpArgs) -> Result<u8, Exit> {
                 }
                 std::thread::sleep(POLL);
             }
-            // The microVM waits for processes that hold standard error.
+            // Ends the lab: the microVM waits for processes that hold standard error.
             let _ = lab.kill();
             let _ = lab.wait();
         })

@@ -49,7 +49,7 @@ impl LabChoice {
     }
 }
 
-/// Empty for a run of scenarios.
+/// Returns the lab's name, which is empty for a run of scenarios.
 pub(super) fn name_of(lab: &RunningLab) -> &str {
     lab.about.as_ref().map_or("", |about| &about.name)
 }
@@ -58,7 +58,7 @@ fn names(labs: &[RunningLab]) -> String {
     labs.iter().map(name_of).collect::<Vec<_>>().join(", ")
 }
 
-/// `asked`, or the scenario's name, with a number if another lab has that name.
+/// Returns `asked`, or the scenario's name, with a number if another lab has that name.
 pub(super) fn new_name(asked: Option<&str>, scenario: &str) -> Result<String, Exit> {
     let labs = labs::labs();
     let holder = |name: &str| labs.iter().find(|lab| name_of(lab) == name);

@@ -42,7 +42,7 @@ pub(super) fn list(args: &ListArgs) -> Result<u8, Exit> {
     Ok(status)
 }
 
-/// Adds the embedded scenarios if no folder was named.
+/// Loads the scenarios of the folder, and the embedded ones if no folder was named.
 fn scenarios(args: &ListArgs) -> Result<BTreeMap<PathBuf, Result<Scenario, LoadError>>, Exit> {
     let folder = args.directory.as_deref().unwrap_or(Path::new(shipped::SCENARIOS));
     let mut files = Vec::new();
@@ -70,7 +70,7 @@ fn lines(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>) -> String {
     text
 }
 
-/// A heading for each folder, and the first sentence about each scenario.
+/// Returns a heading for each folder, and the first sentence about each scenario.
 fn short(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>, width: usize) -> String {
     let longest = groups.values().flatten().map(|(name, _)| name.len()).max().unwrap_or_default();
     let indent = longest + 4;

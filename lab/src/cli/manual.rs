@@ -1,4 +1,4 @@
-//! Generated from the definition of the command line.
+//! Shell completions and manual pages, generated from the definition of the command line.
 
 use std::path::PathBuf;
 

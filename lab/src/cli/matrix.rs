@@ -82,7 +82,7 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
     signals::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
 }
 
-/// Runs to the last scenario, even after a failure.
+/// Returns the flags of a run that continues after a failure.
 fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenario]) -> RunArgs {
     let mut order = RunArgs::of(scenarios.iter().map(|scenario| scenario.path.clone()).collect());
     order.mode = vec![mode];
@@ -92,13 +92,13 @@ fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenar
     order
 }
 
-/// The subfolders have scenarios that need a microVM, and long ones.
+/// Skips the subfolders, which have long scenarios and those that need a microVM.
 fn every_scenario() -> Vec<PathBuf> {
     let top = |path: &&Path| path.parent() == Some(Path::new(shipped::SCENARIOS));
     shipped::scenarios().filter(top).map(Path::to_owned).collect()
 }
 
-/// Sorts by version.
+/// Returns the proxies with their folders, sorted by version.
 fn versions(folder: &Path, description: &Path) -> Result<Vec<(PathBuf, ForeignProxy)>, Exit> {
     let wrong = |error: std::io::Error| Exit::usage(format!("cannot read {}: {error}", folder.display()));
     let folder = std::fs::canonicalize(folder).map_err(wrong)?;
@@ -118,7 +118,7 @@ fn versions(folder: &Path, description: &Path) -> Result<Vec<(PathBuf, ForeignPr
     Ok(versions)
 }
 
-/// Enters the excused scenarios and returns the others.
+/// Enters the excused scenarios into the matrix and returns the others.
 fn not_excused<'a>(
     scenarios: &'a [Scenario],
     proxy: &ForeignProxy,
@@ -142,7 +142,7 @@ fn path_with(folder: &Path) -> Result<OsString, Exit> {
         .map_err(|error| Exit::usage(format!("{}: {error}", folder.display())))
 }
 
-/// Scenarios that the report lacks were not run.
+/// Enters a run's results into the matrix. Scenarios that the report lacks were not run.
 fn enter(scenarios: &[&Scenario], run: &RunRecord, column: usize, matrix: &mut Matrix) {
     for name in scenarios.iter().map(|scenario| scenario.name.as_str()).collect::<BTreeSet<_>>() {
         let cell = run.scenarios.iter().find(|one| one.name == name).map(Cell::of).unwrap_or_else(|| {

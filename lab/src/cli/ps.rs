@@ -33,7 +33,7 @@ fn row(lab: &RunningLab, now: SystemTime) -> Option<[String; 5]> {
     Some([about.name.clone(), about.scenario.clone(), about.mode.clone(), age, lab.outer.to_string()])
 }
 
-/// Uses the largest unit, and the next smaller unit for hours and days.
+/// Returns the age in its largest unit, hours and days with the next smaller one.
 fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match seconds {

@@ -52,7 +52,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
     Ok(status)
 }
 
-/// Selects all scenarios if none failed.
+/// Returns each run's arguments; selects all scenarios if none failed.
 fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     let wrong = |problem: &str| Exit::usage(format!("{}: {problem}", report.display()));
     if report.is_dir() {

@@ -13,7 +13,7 @@ use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, 
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
 use crate::schedule::{LabArgs, abilities, guest, runtime, stopped, value_name};
 
-/// Host time per soak time in a microVM, and the time for everything but the changes.
+/// A microVM may take this many times the soak's duration, plus [`BESIDES`] for everything but the changes.
 const SLOWER: u32 = 3;
 const BESIDES: Duration = Duration::from_secs(900);
 
@@ -92,7 +92,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     Ok(verdict(&report, args, seed))
 }
 
-/// `None`: the kernel of this process.
+/// Returns the microVM's kernel; `None` to use the kernel of this process.
 fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
     match args.kernel.as_deref() {
         Some("host") => Ok(None),

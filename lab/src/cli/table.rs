@@ -1,4 +1,4 @@
-/// Each column is as wide as its widest cell.
+/// Formats rows as lines in which each column is as wide as its widest cell.
 pub(super) fn lines<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();

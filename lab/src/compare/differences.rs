@@ -27,16 +27,16 @@ impl DifferenceKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     pub what: DifferenceKind,
-    /// Empty for the start of the scenario.
+    /// The step's name; empty for the start of the scenario.
     pub step: String,
     pub line: usize,
-    /// With the first proxy.
+    /// The result with the first proxy.
     pub a: String,
-    /// With the second proxy.
+    /// The result with the second proxy.
     pub b: String,
 }
 
-/// In the order of the steps.
+/// Returns the differences in the order of the steps.
 pub fn differences(pair: &Pair) -> Vec<Difference> {
     let (a, b) = (&pair.a, &pair.b);
     if a.not_started.is_some() || b.not_started.is_some() {
@@ -59,7 +59,7 @@ fn step(a: &StepReport, b: &StepReport) -> Vec<Difference> {
         found.push(difference(DifferenceKind::Verdict, verdict(a), verdict(b)));
     }
     if let (Some(answers_a), Some(answers_b)) = (&a.answers, &b.answers) {
-        // A different verdict includes the answers.
+        // A difference of the verdicts already covers the answers.
         if found.is_empty() && distributed_differently(answers_a, answers_b) {
             found.push(difference(DifferenceKind::Distribution, a.summary.clone(), b.summary.clone()));
         }
@@ -90,7 +90,7 @@ fn verdict(step: &StepReport) -> String {
     }
 }
 
-/// By outcome.
+/// The number of answers by outcome.
 type Counts<T> = BTreeMap<T, usize>;
 
 /// The least number of outcomes that share the bound on a false alarm ([`stats::FALSE_ALARM`]). A fixed minimum keeps
@@ -114,7 +114,7 @@ fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
     all.iter().any(|what| stats::differ((of(a, what), sent_a), (of(b, what), sent_b), outcomes))
 }
 
-/// Compares servers and failures.
+/// Whether shares of servers or failures differ by more than chance.
 fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
     let counts = |answers: &StepAnswers| -> Counts<String> {
         let tally = &answers.tally;
@@ -123,7 +123,8 @@ fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
     a.drawn && b.drawn && unlike(&counts(a), &counts(b), outcomes(a, b))
 }
 
-/// A server that saw different addresses with the two proxies. Compares counts: chance may decide which node forwards.
+/// Returns a server that saw different addresses with the two proxies. Compares counts: chance may decide which node
+/// forwards.
 fn seen_differently<'a>(
     a: &'a StepAnswers,
     b: &'a StepAnswers,

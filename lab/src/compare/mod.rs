@@ -19,12 +19,12 @@ pub struct Pair {
 #[derive(Debug, Clone, Default)]
 pub struct ProxyComparison {
     pub names: [String; 2],
-    /// In the order of the run.
+    /// One pair per scenario, in the order of the run.
     pub pairs: Vec<Pair>,
     pub excused: Vec<Excused>,
 }
 
-/// Not run in a mode, because a proxy is excused.
+/// A scenario that was not run in a mode, because a proxy is excused.
 #[derive(Debug, Clone)]
 pub struct Excused {
     pub scenario: String,
@@ -34,12 +34,12 @@ pub struct Excused {
 }
 
 impl ProxyComparison {
-    /// Whether at most figures differ.
+    /// Whether the proxies differ at most in their costs.
     pub fn alike(&self) -> bool {
         self.pairs.iter().all(|pair| differences(pair).is_empty())
     }
 
-    /// Over all scenarios in which both proxies were measured.
+    /// Returns each proxy's costs over the scenarios that measured both.
     pub fn figures(&self) -> [Figures; 2] {
         let mut sums = [Figures::default(), Figures::default()];
         for pair in &self.pairs {

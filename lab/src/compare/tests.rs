@@ -8,7 +8,7 @@ use super::*;
 use crate::expect::{Mismatch, OutcomeTally, StepAnswers};
 use crate::report::{Idle, StepReport, StepVerdict};
 
-/// `servers` with their numbers of answers. Every server saw `source`.
+/// Returns the report of a probe step: `servers` with their numbers of answers. Every server saw `source`.
 fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
     let outcome = |server: &str| {
         let peer = SocketAddr::new(source.parse().unwrap(), 40_000);

@@ -35,7 +35,7 @@ pub fn render(comparison: &ProxyComparison) -> String {
     text
 }
 
-/// Characters of an outcome. The JSON is not cut.
+/// The most characters of an outcome in the text. The JSON is not cut.
 const WIDTH: usize = 200;
 
 const LABELS: [&str; 8] = [

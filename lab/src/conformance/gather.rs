@@ -6,7 +6,7 @@ use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, Promise
 use crate::promises::Promise;
 use crate::report::{Audited, Figures, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// Promise 906, which every run checks before its first step.
+/// The short name of promise 906, which every run checks before its first step.
 const STARTS: &str = "starts";
 
 pub struct Gatherer {
@@ -49,7 +49,7 @@ impl Gatherer {
         self.generated.insert(name, text);
     }
 
-    /// `promise`: what the scenario is about.
+    /// Records a scenario that was not run. `promise`: what the scenario is about.
     pub fn not_run(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         let one = NotRun { scenario: scenario.to_owned(), why: why.to_owned() };
         if let Some(promise) = promise {
@@ -58,7 +58,7 @@ impl Gatherer {
         self.mode(mode).not_run.push(one);
     }
 
-    /// The proxy's description has the excuse.
+    /// Records a scenario that the proxy's description excuses.
     pub fn excused(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         self.excused.extend(promise.map(|promise| (promise.id, mode.to_owned())));
         self.not_run(scenario, promise, mode, why);
@@ -90,7 +90,7 @@ impl Gatherer {
         }
     }
 
-    /// A failed start breaks the scenario's own promise, too.
+    /// Records whether the proxies started. A failed start breaks the scenario's own promise, too.
     fn started(&mut self, report: &ScenarioRecord, promise: Option<&'static Promise>) {
         self.cell(STARTS, &report.mode).steps += 1;
         let Some(why) = &report.not_started else { return };
@@ -107,7 +107,7 @@ impl Gatherer {
         tally.figures = std::mem::take(&mut tally.figures).and(report.figures.as_ref().unwrap_or(&Figures::default()));
     }
 
-    /// Returns false after a failed step or an error of the lab: later steps may fail because of it.
+    /// Records a step. Returns false after a failure, as later steps may fail because of it.
     fn step(&mut self, report: &ScenarioRecord, step: &StepRecord, promise: Option<&'static Promise>) -> bool {
         if let Some(audited) = &step.audited {
             self.audit(report, step, audited);
@@ -165,7 +165,7 @@ impl Gatherer {
         }
     }
 
-    /// Excludes known breaches.
+    /// Returns the promises that only generated scenarios broke, without known breaches.
     #[must_use]
     pub fn broken_by_generated(&self) -> Vec<OnlyGenerated> {
         let of = |((promise, mode), cell): (&(&'static str, String), &Cell)| {
@@ -182,7 +182,7 @@ impl Gatherer {
         self.cells.iter().filter_map(of).collect()
     }
 
-    /// Leaves this card unchanged.
+    /// Judges the report of a generated scenario on a separate card.
     #[must_use]
     pub fn judge_apart(&self, name: &str, text: &str, report: &RunRecord) -> Gatherer {
         let mut apart = Gatherer::new(self.proxy.clone(), self.seed, []);
@@ -191,7 +191,7 @@ impl Gatherer {
         apart
     }
 
-    /// Ignores known breaches.
+    /// Whether the card has a breach that is not a known one.
     #[must_use]
     pub fn breaks(&self, promise: &str, mode: &str) -> bool {
         let of = |((id, name), cell): (&(&str, String), &Cell)| {

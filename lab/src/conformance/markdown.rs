@@ -43,7 +43,7 @@ fn table(card: &Card, text: &mut String) {
     }
 }
 
-/// Links to the documents that state the promise.
+/// Returns the promise's source, with links to its documents.
 fn source(row: &PromiseRow) -> String {
     let link = |part: SourcePart| match part.address {
         Some(address) => format!("[{}]({address})", plain(&part.text)),
@@ -140,7 +140,7 @@ fn not_judged(card: &Card, text: &mut String) {
     }
 }
 
-/// A fenced block in a list, with a fence longer than any run of backticks in the content.
+/// Returns a fenced block for a list, with a fence longer than any run of backticks in the content.
 fn fenced(content: &str, language: &str) -> String {
     let longest = content.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest.max(2) + 1);

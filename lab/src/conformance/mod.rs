@@ -28,14 +28,14 @@ pub const SCHEMA_VERSION: u64 = 1;
 #[serde(rename_all = "camelCase")]
 pub struct Card {
     pub schema_version: u64,
-    /// With the version, if known.
+    /// The proxy's name, with its version if known.
     pub proxy: String,
     pub lab: String,
-    /// Seeds open values of scenarios, and the first generated cluster.
+    /// The seed of open values, and of the first generated cluster.
     pub seed: u64,
-    /// In the order of the columns.
+    /// The modes, in the order of the columns.
     pub modes: Vec<ModeCard>,
-    /// By number.
+    /// The promises, sorted by number.
     pub promises: Vec<PromiseRow>,
 }
 
@@ -47,7 +47,7 @@ pub struct ModeCard {
     pub kernels: Vec<String>,
     pub scenarios: usize,
     pub generated: usize,
-    /// Also scenarios that ended early.
+    /// Scenarios that were not run, or that ended early.
     pub not_run: Vec<NotRun>,
     pub figures: Option<CardFigures>,
 }
@@ -55,19 +55,19 @@ pub struct ModeCard {
 /// A scenario that was not run, or a step that was not judged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NotRun {
-    /// With the step, if only a step was not judged.
+    /// The scenario's name, with the step if only a step was not judged.
     pub scenario: String,
     pub why: String,
 }
 
-/// Over the measured scenarios of a mode.
+/// The proxy's costs over the measured scenarios of a mode.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardFigures {
     pub changes: usize,
     /// Median seconds from a change to the first right answer on a node.
     pub applied_median: Option<f64>,
-    /// The 95th percentile, in seconds.
+    /// The 95th percentile of these times, in seconds.
     pub applied_95: Option<f64>,
     /// Bytes of resident memory, the largest of all proxies.
     pub peak_memory: u64,
@@ -77,12 +77,12 @@ pub struct CardFigures {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromiseRow {
-    /// Never changes.
+    /// The promise's permanent number.
     pub number: u16,
     pub id: String,
     pub says: String,
     pub source: String,
-    /// By mode; lacks modes to which the promise does not apply.
+    /// The results by mode, without modes to which the promise does not apply.
     pub cells: BTreeMap<String, Cell>,
 }
 
@@ -103,13 +103,13 @@ impl PromiseRow {
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
     pub verdict: PromiseVerdict,
-    /// Calls in audits.
+    /// The number of calls in audits.
     pub calls: usize,
     pub broken_calls: usize,
     pub steps: usize,
-    /// At most [`BREACHES`], the shortest scenario first.
+    /// At most [`BREACHES`] breaches, the shortest scenario first.
     pub breaches: Vec<Breach>,
-    /// Scenarios and steps.
+    /// Scenarios and steps that were not judged.
     pub not_judged: Vec<NotRun>,
 }
 
@@ -121,7 +121,7 @@ pub enum PromiseVerdict {
     /// Every judged call and step kept the promise.
     Kept,
     Broken,
-    /// kube-proxy is known for every breach.
+    /// Every breach is one for which kube-proxy is known.
     Known,
     /// The proxy's description excuses a scenario about the promise, and no step broke the promise.
     Excused,
@@ -186,12 +186,12 @@ pub struct Breach {
     pub way: Vec<String>,
     pub repeat: String,
     pub text: Option<String>,
-    /// Bytes of the scenario file.
+    /// The size of the scenario file in bytes.
     pub length: usize,
 }
 
 impl Card {
-    /// Counts either Kubernetes' promises or those that only this project demands.
+    /// Counts promises with a verdict: Kubernetes' or those that only this project demands.
     #[must_use]
     pub fn count(&self, mode: &str, verdict: PromiseVerdict, kubernetes: bool) -> usize {
         let is_one = |row: &&PromiseRow| {

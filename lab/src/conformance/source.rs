@@ -4,7 +4,7 @@ pub struct SourcePart {
     pub address: Option<String>,
 }
 
-/// The pieces concatenate to `source`.
+/// Splits `source` into text and links; the pieces concatenate to `source`.
 #[must_use]
 pub fn source_parts(source: &str) -> Vec<SourcePart> {
     let mut parts: Vec<SourcePart> = Vec::new();
@@ -23,13 +23,13 @@ pub fn source_parts(source: &str) -> Vec<SourcePart> {
     parts
 }
 
-/// The text before the next possible document name.
+/// Returns the text before the next possible document name.
 fn word(text: &str) -> &str {
     let end = text.find([' ', '(']).map_or(text.len(), |at| at + 1);
     &text[..end]
 }
 
-/// The document named at the start of `text`: length of the name, and address.
+/// Returns length and address of the document name at the start of `text`.
 fn document(text: &str) -> Option<(usize, String)> {
     let number = |before: &str| {
         let rest = text.strip_prefix(before)?;
@@ -38,7 +38,7 @@ fn document(text: &str) -> Option<(usize, String)> {
     };
     if let Some(page) = text.strip_prefix("page ") {
         let end = page.find([',', ';', ':', ' ']).unwrap_or(page.len());
-        // "no page says" names no page.
+        // The phrase "no page says" names no page.
         return page[..end]
             .contains('/')
             .then(|| ("page ".len() + end, format!("https://kubernetes.io/docs/{}/", &page[..end])));
@@ -96,7 +96,7 @@ mod tests {
         for promise in Promise::all() {
             let whole: String = source_parts(promise.source).into_iter().map(|part| part.text).collect();
             assert_eq!(whole, promise.source);
-            // "no page says" names no page.
+            // The phrase "no page says" names no page.
             let source = promise.source.replace("no page says", "");
             let named =
                 ["page ", "KEP-", "kubernetes#", "RFC ", "CVE-"].iter().map(|name| source.matches(name).count());

@@ -20,7 +20,7 @@ fn failed(name: &str, expected: &str, seen: &str) -> StepRecord {
     }
 }
 
-/// Each rule has its numbers of kept, broken and known calls.
+/// Returns an audit step. Each rule has its numbers of kept, broken and known calls.
 fn audit(rules: &[(&str, [usize; 3])], broken: Vec<BrokenRule>) -> StepRecord {
     let is_known = broken.iter().all(|one| one.known.is_some());
     let tally = |[held, broken, known]: [usize; 3]| RuleTally { held, broken, known };
@@ -279,7 +279,7 @@ fn cards_compare_by_the_number_of_the_promise() {
 
 #[test]
 fn every_shipped_scenario_names_its_promise() {
-    // The scenario of the lab's own audit, and examples of chain names.
+    // These name no promise: the scenario of the lab's own audit, and examples of chain names.
     let without = ["scenarios/audit.yaml", "scenarios/seeds/"];
     for path in crate::shipped::scenarios() {
         let scenario = crate::scenario::load(path, 0).unwrap();

@@ -4,7 +4,7 @@ use super::{Breach, Card, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict};
 use crate::promises::Promise;
 use crate::report::terminal::counted;
 
-/// Lines of a packet's path. The JSON is not cut.
+/// The most lines of a packet's path in the text. The JSON is not cut.
 const WAY: usize = 8;
 
 #[must_use]
@@ -23,7 +23,7 @@ pub fn render(card: &Card) -> String {
     text
 }
 
-/// The output of `--promises`.
+/// Returns the output of `--promises`.
 #[must_use]
 pub fn promises() -> String {
     let mut text = String::new();
@@ -127,14 +127,14 @@ fn not_judged(card: &Card, text: &mut String) {
     }
 }
 
-/// Scenarios that were not run and that no cell lists: generated clusters.
+/// Returns the scenarios that were not run and that no cell lists: generated clusters.
 pub(super) fn without_promise<'a>(card: &'a Card, mode: &'a ModeCard) -> impl Iterator<Item = &'a NotRun> {
     let is_told =
         move |one: &NotRun| card.cells().any(|(_, of, cell)| of.mode == mode.mode && cell.not_judged.contains(one));
     mode.not_run.iter().filter(move |one| !is_told(one))
 }
 
-/// Promises of a mode without a scenario.
+/// Returns the promises that no scenario was about in a mode.
 pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
     let is_untouched = |cell: &Cell| cell.verdict == PromiseVerdict::NotJudged && cell.not_judged.is_empty();
     let cells = card.cells().filter(|(_, of, cell)| of.mode == mode.mode && is_untouched(cell));

@@ -34,7 +34,7 @@ pub(crate) fn out(text: Arguments<'_>) {
     }
 }
 
-/// Ignores failures.
+/// Writes to standard error, and ignores failures.
 pub(crate) fn err(text: Arguments<'_>) {
     let _ = progress::without(|| io::stderr().lock().write_fmt(text));
 }
@@ -43,12 +43,12 @@ pub(crate) fn all_was_written() -> bool {
     !LOST.load(Ordering::Relaxed)
 }
 
-/// Ignores a closed pipe.
+/// Returns the error of a write, unless the reader closed the pipe.
 pub(crate) fn unless_unread(written: io::Result<()>) -> io::Result<()> {
     written.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Takes the report for people.
+/// The stream that gets the report for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
@@ -64,7 +64,7 @@ impl Stream {
         }
     }
 
-    /// Needs a terminal, and no `NO_COLOR` (no-color.org).
+    /// Whether to write colours: only to a terminal, and not if `NO_COLOR` is set (no-color.org).
     pub(crate) fn colour(self) -> bool {
         use std::io::IsTerminal as _;
         let terminal = match self {

@@ -4,9 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The update interval.
 const TICK: Duration = Duration::from_millis(200);
-/// For terminals of unknown width.
+/// The assumed width of terminals that do not report it.
 const WIDTH: usize = 80;
 /// ECMA-48: carriage return, erase line.
 const ERASE: &str = "\r\u{1b}[2K";
@@ -24,7 +23,7 @@ fn line() -> MutexGuard<'static, ProgressLine> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does nothing unless standard error is a terminal. Starts a thread, so call it after entering the sandbox.
+/// Shows the line if standard error is a terminal. Starts a thread, so call it after entering the sandbox.
 pub(crate) fn enable() {
     let able = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     if able && ENABLED.set(true).is_ok() {
@@ -37,7 +36,7 @@ pub(crate) fn enable() {
     }
 }
 
-/// Restarts the time.
+/// Shows `text` as the current work, and restarts its time.
 pub(crate) fn set(text: impl Into<String>) {
     if ENABLED.get().is_some() {
         let mut line = line();
@@ -52,7 +51,7 @@ pub(crate) fn clear() {
     line.erase();
 }
 
-/// Erases the line for `write`. The next tick draws it again.
+/// Erases the line and calls `write`. The next tick draws the line again.
 pub(crate) fn without<T>(write: impl FnOnce() -> T) -> T {
     let mut line = line();
     line.erase();
@@ -74,7 +73,7 @@ impl ProgressLine {
     }
 }
 
-/// Leaves the last column free, because some terminals wrap after it.
+/// Cuts the line to the width, without the last column: some terminals wrap after it.
 fn cut(text: &str, took: Duration, width: usize) -> String {
     let time = format!(" {} s", took.as_secs());
     let room = width.saturating_sub(time.len() + 1);

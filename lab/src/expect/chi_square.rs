@@ -15,7 +15,7 @@ const LAMBDAS: [f64; 10] = [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DrawCounts {
-    /// Draws and shares. The shares sum to one; none is zero.
+    /// The draws and the share of each category. The shares sum to one; none is zero.
     pub counts: Vec<(usize, f64)>,
 }
 
@@ -44,7 +44,7 @@ pub struct TailBounds {
 }
 
 impl TailBounds {
-    /// Bounds the probability of a total deviation at least as large.
+    /// Returns a bound on the probability of a total deviation at least as large as that of `all`.
     pub fn bound<'a>(&mut self, all: impl IntoIterator<Item = &'a DrawCounts>) -> f64 {
         let (mut statistic, mut expectations) = (0.0, [0.0; LAMBDAS.len()]);
         for drawn in all.into_iter().filter(|drawn| drawn.total() > 0) {
@@ -60,7 +60,7 @@ impl TailBounds {
     }
 }
 
-/// `ln E[e^(λX²)]`; infinite where `f64` overflows.
+/// Returns `ln E[e^(λX²)]`; infinite where `f64` overflows.
 fn ln_expectation(total: usize, shares: &[f64], lambda: f64) -> f64 {
     let ln_factorials = super::stats::ln_factorials(total);
     let poisson = |mean: f64, x: usize| x as f64 * mean.ln() - mean - ln_factorials[x];
@@ -74,7 +74,7 @@ fn ln_expectation(total: usize, shares: &[f64], lambda: f64) -> f64 {
         sums = (0..=total).map(|sum| (0..=sum).map(|x| weights[x] * sums[sum - x]).sum()).collect();
     }
     let ln = sums[total].ln() - poisson(all, total);
-    // Zero times infinity.
+    // Zero times infinity is no number.
     if ln.is_nan() { f64::INFINITY } else { ln }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         for lambda in LAMBDAS {
             assert!((ln_expectation(2, &[0.5, 0.5], lambda) - exact(lambda)).abs() < 1e-12, "{lambda}");
         }
-        // Many draws: the expectation of χ² with two degrees of freedom, 1/(1 − 2λ).
+        // With many draws the expectation approaches that of χ² with two degrees of freedom, 1/(1 − 2λ).
         let near = ln_expectation(600, &[0.2, 0.3, 0.5], 0.1);
         assert!((near + (1.0_f64 - 0.2).ln()).abs() < 1e-2, "{near}");
     }

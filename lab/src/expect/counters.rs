@@ -15,7 +15,7 @@ pub struct ListedRule {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// Table and chain.
+    /// All chains, as (table, chain).
     pub chains: Vec<(String, String)>,
     pub rules: Vec<ListedRule>,
     /// Other lines of nftables sets and maps, such as types.
@@ -57,7 +57,7 @@ impl Ruleset {
     }
 }
 
-/// `[packets:bytes] -A CHAIN text`.
+/// Parses `[packets:bytes] -A CHAIN text`.
 fn parse_rule(table: &str, line: &str) -> Option<ListedRule> {
     let (packets, rest) = match line.strip_prefix('[') {
         Some(counted) => {

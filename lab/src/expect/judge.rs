@@ -190,7 +190,7 @@ fn answered(by: &[(String, Option<f64>)], tally: &OutcomeTally, sent: usize) -> 
     unlikely.collect()
 }
 
-/// The round may begin with any server.
+/// Finds an answer out of turn. The round may begin with any server.
 fn out_of_turn(servers: usize, outcomes: &[ProbeOutcome]) -> Option<Mismatch> {
     let answered = outcomes.iter().filter_map(|outcome| match &outcome.answer {
         ProbeAnswer::Replied { server, .. } => Some(server.as_str()),

@@ -2,12 +2,13 @@
 
 use super::counters::{ListedRule, Ruleset};
 
-/// The table itself among its [chains](Ruleset::chains). Other names carry their kind, such as `map service-ips`.
+/// The name of the table itself among its [chains](Ruleset::chains). Others carry their kind, as `map service-ips`
+/// does.
 const TABLE: &str = "table";
 
 impl Ruleset {
-    /// Rules, elements, and the type lines of base chains become one-line [rules](Ruleset::rules). Other lines of sets
-    /// and maps are [declared](Ruleset::declared).
+    /// Parses a listing. Rules, elements, and the type lines of base chains become one-line [rules](Ruleset::rules).
+    /// Other lines of sets and maps are [declared](Ruleset::declared).
     pub fn parse_nft(listed: &str) -> Self {
         let mut ruleset = Ruleset::default();
         let (mut table, mut object, mut entry) = (None::<String>, None::<String>, String::new());
@@ -56,7 +57,7 @@ fn elements(entry: &str) -> Option<Vec<String>> {
     Some(split(elements))
 }
 
-/// Ignores commas in braces and quotes.
+/// Splits elements at commas, except in braces and quotes.
 fn split(elements: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     for piece in elements.split(',') {

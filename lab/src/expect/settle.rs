@@ -20,7 +20,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// `in_time`: the attempt began before the deadline. The judging attempt may begin later.
+    /// Returns what to do after an attempt. `in_time`: the attempt began before the deadline. The judging attempt may
+    /// begin later.
     pub fn after(&mut self, passed: bool, in_time: bool) -> NextAttempt {
         self.taken += 1;
         match (self.settled, passed) {
@@ -40,7 +41,7 @@ impl Attempts {
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// `None` if the first attempt was the verdict.
+    /// Describes the attempts; `None` if the first attempt was the verdict.
     fn words(&self) -> Option<String> {
         match (self.taken, self.settled) {
             (0 | 1, _) => None,

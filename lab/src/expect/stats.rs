@@ -12,7 +12,7 @@ pub const MISS: f64 = 1e-6;
 
 const MOST: usize = 200_000;
 
-/// `ln(n!)` for 0 to `n`.
+/// Returns `ln(k!)` for each `k` from 0 to `n`.
 pub(super) fn ln_factorials(n: usize) -> Vec<f64> {
     let mut table = Vec::with_capacity(n + 1);
     let mut sum = 0.0_f64;
@@ -37,7 +37,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The least and most answers out of `n` from a backend with share `p` among `k` backends.
+/// Returns the least and most accepted answers out of `n` from a backend with share `p` among `k` backends.
 pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     let tail = FALSE_ALARM / (2.0 * k.max(1) as f64);
     let mass = binomial(n, p);
@@ -75,12 +75,12 @@ fn distinct(shares: &[f64]) -> Vec<f64> {
     distinct
 }
 
-/// A share of 1, or a skew to more than 1, shows in the other backends' answers.
+/// Whether the other backends' answers show the skew: with a share of 1, or a skew to more than 1.
 fn is_recognized_by_others(share: f64, wrong: f64) -> bool {
     share >= 1.0 || wrong > 1.0
 }
 
-/// The fewest probes (within a few) that are [`enough`]; `None` if more than [`MOST`].
+/// Returns the fewest probes (within a few) that are [`enough`]; `None` if more than [`MOST`].
 pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
     let mut upper = 1;
     while !enough(upper, shares, skew) {
@@ -97,8 +97,8 @@ pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
     Some(upper)
 }
 
-/// The smallest skew, in hundredths of the share, that `n` probes detect except with probability [`MISS`]; `None` if
-/// they may miss a backend that gets nothing, or twice its share.
+/// Returns the smallest skew, in hundredths of the share, that `n` probes detect except with probability [`MISS`];
+/// `None` if they may miss a backend that gets nothing, or twice its share.
 ///
 /// Uses Chernoff's bound on a tail, `e^(-n·D(x/n‖p))`: slightly too large, but a search with exact tails takes seconds.
 pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
@@ -117,7 +117,7 @@ pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
     distinct(shares).into_iter().map(least).try_fold(0, |most, least| least.map(|least| most.max(least)))
 }
 
-/// Kullback–Leibler, of two coins.
+/// Returns the Kullback–Leibler divergence of two coins.
 fn divergence(x: f64, p: f64) -> f64 {
     let part = |x: f64, p: f64| if x <= 0.0 { 0.0 } else { x * (x / p).ln() };
     part(x, p) + part(1.0 - x, 1.0 - p)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Cell, Matrix};
 
-/// Characters of a reason: a mismatch may contain a whole table.
+/// The most characters of a reason: a mismatch may contain a whole table.
 const LONGEST: usize = 400;
 
 pub fn markdown(matrix: &Matrix) -> String {
@@ -52,7 +52,7 @@ fn summary(matrix: &Matrix, text: &mut String) {
     }
 }
 
-/// Links the cell to its reason.
+/// Returns a cell's text, with a link to its reason.
 fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> String {
     let word = match cell {
         Cell::Passed => return "✓".to_owned(),
@@ -69,7 +69,7 @@ fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> Stri
     format!("{word} [{number}](#reason-{number})")
 }
 
-/// One line, at most [`LONGEST`] characters, with Markdown escaped.
+/// Returns `text` as one line of at most [`LONGEST`] characters, with Markdown escaped.
 fn plain(text: &str) -> String {
     let line: Vec<&str> = text.split_whitespace().collect();
     let line = line.join(" ");

@@ -12,12 +12,12 @@ use crate::report::{ProgramRecord, ScenarioRecord, StepRecord, VerdictWord};
 /// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// A version in a mode.
+/// A version of the proxy in a mode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Column {
     /// The folder of the program.
     pub folder: String,
-    /// As the program prints it, if its description has a version command.
+    /// The version as the program prints it, if its description has a version command.
     pub version: Option<String>,
     pub mode: String,
 }
@@ -85,7 +85,7 @@ fn broken(step: &StepRecord) -> Option<String> {
 pub struct Matrix {
     pub proxy: String,
     pub columns: Vec<Column>,
-    /// By scenario and column index. No cell where the mode does not suit the scenario.
+    /// By scenario and column index. Lacks a cell where the mode does not suit the scenario.
     pub cells: BTreeMap<(String, usize), Cell>,
 }
 
@@ -135,7 +135,7 @@ impl Matrix {
 pub(crate) mod tests {
     use super::*;
 
-    /// The older version lacks nftables mode.
+    /// Returns a matrix of two versions, of which the older lacks nftables mode.
     pub(crate) fn sample() -> Matrix {
         let mut matrix = Matrix { proxy: "kube-proxy".to_owned(), ..Matrix::default() };
         let mut column = |folder: &str, mode: &str| {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use svclab_spec::{ClusterSpec, PodSpec};
 
-/// As of the first step.
+/// The cluster's machines before the first step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterLayout {
@@ -18,7 +18,7 @@ pub struct ClusterLayout {
 /// A node, a pod, a client or the load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMachine {
-    /// `namespace/name` for a pod.
+    /// The machine's name; `namespace/name` for a pod.
     pub name: String,
     /// A node's zone, or a pod's use of the host network.
     pub note: String,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Measured over one scenario, on all nodes.
+/// The proxies' costs, measured over one scenario on all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "FiguresJson", from = "FiguresJson")]
 pub struct Figures {
@@ -15,9 +15,9 @@ pub struct Figures {
     pub rules: usize,
     /// Chains, counted like `rules`.
     pub chains: usize,
-    /// The largest proxy, in bytes, without child processes.
+    /// Peak memory of the largest proxy in bytes, without child processes.
     pub peak_memory: u64,
-    /// All proxies, child processes included.
+    /// Processor time of all proxies, child processes included.
     pub processor: Duration,
     pub idle: Idle,
 }
@@ -25,7 +25,7 @@ pub struct Figures {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
     pub processor: Duration,
-    /// Summed over all proxies.
+    /// The time of observation, summed over all proxies.
     pub time: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Idle {
         Idle { processor: self.processor + other.processor, time: self.time + other.time }
     }
 
-    /// The share of one core of an idle proxy; `None` if no proxy was observed.
+    /// Returns the share of one core that an idle proxy uses; `None` if no proxy was observed.
     pub fn share(&self) -> Option<f64> {
         (!self.time.is_zero()).then(|| self.processor.as_secs_f64() / self.time.as_secs_f64())
     }
@@ -52,7 +52,7 @@ impl Figures {
         self
     }
 
-    /// Percentile; `None` if nothing changed.
+    /// Returns a percentile of `applied`; `None` if nothing changed.
     pub fn applied_within(&self, percent: usize) -> Option<Duration> {
         let mut sorted = self.applied.clone();
         sorted.sort_unstable();
@@ -61,7 +61,7 @@ impl Figures {
     }
 }
 
-/// Times in seconds.
+/// [`Figures`] with times in seconds.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct FiguresJson {

@@ -20,7 +20,7 @@ fn not_run(one: &NotRunRecord) -> String {
 }
 
 fn suite(report: &ScenarioRecord) -> String {
-    // Many readers merge cases of one class and name, even across suites.
+    // The class contains mode and place: many readers merge cases of one class and name, even across suites.
     let class = escape(&format!("{} ({}, {})", report.name, report.mode, report.place()));
     let count = |wanted: &[VerdictWord]| report.steps.iter().filter(|step| wanted.contains(&step.verdict)).count();
     let start = report.not_started.as_deref().map(|why| ("start", why));
@@ -74,7 +74,7 @@ fn failures(report: &ScenarioRecord, step: &StepRecord) -> String {
     step.mismatches.iter().map(|one| failure((escape(&one.expected), escape(&one.seen)))).collect()
 }
 
-/// Readers turn a line break in an attribute into a space, unless it is a character reference.
+/// Escapes text. Readers turn a line break in an attribute into a space, unless it is a character reference.
 fn escape(text: &str) -> String {
     escaped(text).replace('\n', "&#10;")
 }

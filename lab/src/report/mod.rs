@@ -31,7 +31,7 @@ pub enum StepVerdict {
     Failed(Vec<Mismatch>),
     /// The lab could not carry out the step.
     Error(String),
-    /// After a failed step, unless the run keeps going.
+    /// The step follows a failed one, and the run does not keep going.
     Skipped,
     /// The simulator does not model the step; the reason.
     NotSimulated(String),
@@ -73,7 +73,7 @@ pub struct StepReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Audited {
-    /// Calls by the short name of their Kubernetes rule.
+    /// The number of calls by the short name of their Kubernetes rule.
     pub rules: BTreeMap<String, RuleTally>,
     pub broken: Vec<BrokenRule>,
 }
@@ -81,7 +81,7 @@ pub struct Audited {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BrokenRule {
-    /// The short name.
+    /// The rule's short name.
     pub rule: String,
     pub node: String,
     pub call: String,
@@ -118,9 +118,9 @@ pub struct ScenarioReport {
     pub machine: Option<MicroVm>,
     /// `None`: the lab's own API.
     pub control_plane: Option<ControlPlane>,
-    /// The release; `None` in the simulator.
+    /// The kernel's release; `None` in the simulator.
     pub kernel: Option<String>,
-    /// RFC 3339, by the run's clock, which is virtual in a deterministic microVM; `None` in the simulator.
+    /// The start in RFC 3339, by the run's clock, which is virtual in a deterministic microVM; `None` in the simulator.
     pub started: Option<String>,
     pub cluster: ClusterLayout,
     pub audited: bool,
@@ -136,7 +136,6 @@ pub struct ScenarioReport {
     pub logs: String,
 }
 
-/// A real control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControlPlane {
@@ -156,12 +155,11 @@ impl ControlPlane {
     }
 }
 
-/// The microVM of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MicroVm {
-    /// As `--kernel` takes it.
+    /// The kernel, as `--kernel` takes it.
     pub kernel: String,
-    /// Whether image, scenario and seed decide everything.
+    /// Whether image, scenario and seed determine everything that happens.
     pub deterministic: bool,
     pub image: String,
     #[serde(default)]
@@ -190,7 +188,7 @@ impl ScenarioReport {
         self.steps.iter().filter_map(|step| step.evidence.as_ref()).any(|evidence| !evidence.explanation.is_empty())
     }
 
-    /// The command that repeats the run.
+    /// Returns the command that repeats the run.
     pub fn repeat(&self) -> String {
         let variant = match self.variant.as_str() {
             "auto" => String::new(),
@@ -205,7 +203,7 @@ impl ScenarioReport {
     }
 }
 
-/// One step passed, one failed, one skipped.
+/// Returns a report with a passed, a failed and a skipped step.
 #[cfg(test)]
 pub(crate) fn sample() -> Vec<ScenarioReport> {
     let step = |name: &str, verdict, summary: &str| StepReport {

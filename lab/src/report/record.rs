@@ -56,7 +56,7 @@ pub struct NotRunRecord {
     pub scenario: String,
     pub mode: String,
     pub why: String,
-    /// JUnit: an error, or else a skipped case.
+    /// Whether JUnit XML shows an error, and not a skipped case.
     #[serde(skip)]
     pub is_failure: bool,
 }
@@ -157,9 +157,9 @@ impl VerdictWord {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswersRecord {
-    /// By `namespace/pod`.
+    /// The number of answers by server (`namespace/pod`).
     pub servers: BTreeMap<String, usize>,
-    /// Client addresses by server.
+    /// The client addresses that each server saw, with their numbers.
     pub sources: BTreeMap<String, BTreeMap<IpAddr, usize>>,
     pub failures: BTreeMap<String, usize>,
     pub bounds: BTreeMap<String, Bounds>,
@@ -222,7 +222,7 @@ impl From<&ScenarioReport> for ScenarioRecord {
 }
 
 impl ScenarioRecord {
-    /// Kernel, iptables variant and control plane, which distinguish runs of a scenario in one mode.
+    /// Returns kernel, iptables variant and control plane, which distinguish runs of a scenario in one mode.
     pub fn place(&self) -> String {
         let variant = match self.iptables_variant.as_str() {
             "auto" | SIMULATED => String::new(),
@@ -281,7 +281,7 @@ impl StepRecord {
         }
     }
 
-    /// The reason if the verdict is an error.
+    /// Returns the reason of an error of the lab.
     pub fn lab_error(&self) -> &str {
         self.mismatches.first().map_or("", |mismatch| &mismatch.seen)
     }

@@ -9,11 +9,11 @@ use crate::log;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Also the last line.
+    /// Shows failures and the last line.
     Failures,
     #[default]
     Steps,
-    /// Also each server's answers, and the end of the proxies' logs.
+    /// Shows all steps, servers' answers, and the end of the proxies' logs.
     All,
 }
 
@@ -22,7 +22,7 @@ pub struct Heading<'a> {
     pub name: &'a str,
     pub mode: &'a str,
     pub about: &'a str,
-    /// True for the clocks of deterministic microVMs and of the simulator.
+    /// Whether the run's clock is virtual, as in deterministic microVMs and in the simulator.
     pub virtual_time: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Terminal<W> {
     out: W,
     colour: bool,
     detail: Detail,
-    /// Not yet written: [`Detail::Failures`] writes the heading before the first failure.
+    /// The heading, until it is written: [`Detail::Failures`] writes it before the first failure.
     heading: Option<String>,
     virtual_time: bool,
 }
@@ -147,12 +147,12 @@ impl<W: Write> Terminal<W> {
     }
 }
 
-/// Uses the plural if needed.
+/// Returns the number with its noun, in the plural if needed.
 pub fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Broken promises with their places, and the repeating command.
+/// Returns the broken promises, and the command that repeats the run.
 fn explain(report: &ScenarioReport, detail: Detail) -> String {
     let mut text = String::new();
     if let Some(why) = &report.not_started {

@@ -10,7 +10,8 @@ use crate::report::{Audited, BrokenRule};
 
 const SHOWN: usize = 5;
 
-/// Each expected finding must exist on at least one node; no other finding may exist. `reports` is by node name.
+/// Judges an audit: each expected finding must exist on at least one node; no other finding may exist. `reports` is by
+/// node name.
 pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, Report>) -> StepOutcome {
     let mut outcome = StepOutcome::default();
     let mut texts = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, 
     outcome
 }
 
-/// The rules of the audited calls, and one finding per broken rule, if possible one without an excuse.
+/// Returns the rules of the audited calls, and one finding per broken rule, if possible one without an excuse.
 fn rules(reports: &BTreeMap<String, Report>) -> Audited {
     let mut audited = Audited::default();
     for (rule, tally) in reports.values().flat_map(|report| &report.rules) {

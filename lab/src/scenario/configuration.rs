@@ -196,7 +196,7 @@ impl ProxySettings {
         configuration
     }
 
-    /// svcproxy's flags for settings without a field.
+    /// Returns svcproxy's flags for settings that its configuration file has no field for.
     pub fn flags(&self) -> Vec<String> {
         let drain = self.drain_limit.map(|limit| format!("--ipvs-drain-limit={limit}"));
         let writer = self.writer.map(|writer| {

@@ -40,7 +40,7 @@ pub(super) fn change(store: &mut Store, step: &Step) -> Result<(), ObjectError> 
     }
 }
 
-/// Names copies of `pod` `-2`, `-3` and so on, and places them on the nodes in turn.
+/// Scales `pod` to copies named `-2`, `-3` and so on, on the nodes in turn.
 fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectError> {
     store.pod(pod)?;
     let json = store.record(ObjectKind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
@@ -73,7 +73,7 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
 /// The steps with mistakes of form.
 #[derive(Debug, Default)]
 pub(super) struct Incomplete {
-    /// The first missing step on which later steps may depend.
+    /// The line of the first removed step on which later steps may depend.
     until: Option<usize>,
     /// Steps with an error: further errors may follow from it.
     pub(super) has_errors: BTreeSet<usize>,
@@ -88,7 +88,7 @@ impl Incomplete {
     }
 }
 
-/// Stops at the first missing step that matters, and uses the objects as of each step.
+/// Checks steps with the objects as of each, up to a removed step on which later ones may depend.
 pub(super) fn check(scenario: &Scenario, incomplete: &Incomplete, errors: &mut Vec<FileError>) {
     let mut run = DryRun {
         scenario,

@@ -4,9 +4,9 @@ use std::fmt;
 #[error("{file}:{line}:{column}: {message}")]
 pub struct FileError {
     pub file: String,
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// From 1.
+    /// The column, from 1.
     pub column: usize,
     pub message: String,
 }

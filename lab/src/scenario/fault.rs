@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeFault {
-    /// Affects only the proxy.
+    /// A command misbehaves, but only for the proxy.
     Command(IptablesCommand, CommandFaultKind),
     /// Another process holds the lock that all legacy commands share.
     Lock,
@@ -98,7 +98,7 @@ impl IptablesCommand {
         IptablesCommand::Ip6tablesRestore,
     ];
 
-    /// The common name, then the nft and legacy variants.
+    /// Returns the command's common name, then those of its nft and legacy variants.
     pub fn names(self) -> [String; 3] {
         let (program, what) = match self {
             IptablesCommand::Iptables => ("iptables", ""),

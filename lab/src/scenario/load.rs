@@ -19,7 +19,7 @@ const IN_BUNDLE: &str = "scenario";
 /// The default of upstream's EndpointSlice controller.
 const ENDPOINTS_PER_SLICE: usize = 100;
 
-/// `seed` decides addresses and ports that the scenario leaves open.
+/// Loads a scenario. `seed` decides addresses and ports that the scenario leaves open.
 ///
 /// # Errors
 /// Every mistake, each with its line.
@@ -110,7 +110,7 @@ impl Loader<'_> {
             manifests,
             steps,
         };
-        // Names refer to objects, so the objects must be valid.
+        // The dry run looks up names in the objects, so the objects must be valid.
         if is_sound {
             dry_run::check(&scenario, &incomplete, &mut self.errors);
         }

@@ -13,7 +13,7 @@ use super::values::position;
 use crate::promises::Promise;
 
 const MOST: usize = 50;
-/// The placeholder's name for a removed step, before its line number.
+/// The start of the placeholder's name for a removed step; its line number follows.
 const LEFT_OUT: &str = "left out: step at line ";
 pub(super) const NO_STEPS: &str =
     "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
@@ -80,7 +80,7 @@ pub(super) fn no_promise(name: &str) -> String {
     format!("`{name}` is no promise that `svclab conformance --promises` lists{hint}")
 }
 
-/// The element of `expected` nearest to `name`, within a third of its letters.
+/// Returns the element of `expected` nearest to `name`, within a third of its letters.
 fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
@@ -91,7 +91,7 @@ fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
         .filter(|nearest| distance(nearest) <= (name.chars().count() / 3).max(1))
 }
 
-/// Whether the file's structure is intact.
+/// Whether the error leaves the file's structure intact.
 fn is_local(error: &Error) -> bool {
     matches!(
         error.without_snippet(),
@@ -123,7 +123,7 @@ struct TextSection {
 }
 
 impl Draft {
-    /// The column in the original text.
+    /// Returns the column in the original text.
     fn as_written(&self, line: usize, column: usize) -> usize {
         let before = self.shifts.iter().filter(|(at, from, _)| *at == line && *from < column);
         column.saturating_add_signed(-before.map(|(_, _, by)| by).sum::<isize>())
@@ -173,7 +173,7 @@ impl Draft {
         true
     }
 
-    /// Splits at top-level keys and items of `steps`.
+    /// Splits the text at top-level keys and items of `steps`.
     fn parts(&self) -> Vec<TextSection> {
         let mut parts: Vec<TextSection> = Vec::new();
         let (mut in_steps, mut dash) = (false, None);

@@ -62,10 +62,10 @@ pub struct Scenario {
     pub about: String,
     pub promise: Option<&'static Promise>,
     pub modes: Vec<Mode>,
-    /// Overrides `--iptables-variant`.
+    /// The iptables variant, which overrides `--iptables-variant`.
     pub variant: Option<IptablesVariant>,
     pub needs: BTreeSet<Need>,
-    /// Without pods; the manifests add those.
+    /// The cluster without pods; the manifests add those.
     pub cluster: ClusterSpec,
     pub options: StoreOptions,
     pub proxy: ProxySettings,
@@ -76,15 +76,15 @@ pub struct Scenario {
 #[derive(Debug, Clone)]
 pub struct PlacedDocument {
     pub file: String,
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// From 1.
+    /// The column, from 1.
     pub column: usize,
     pub document: Document,
 }
 
 impl PlacedDocument {
-    /// Falls back to the nearest field around it.
+    /// Returns line and column of a field, or of the nearest field around it.
     pub(crate) fn field_position(&self, field: Option<&str>) -> (usize, usize) {
         let found = field.and_then(|field| field_position(&self.document.text, field));
         found.map_or((self.line, 1), |(line, column)| (self.line + line - 1, self.column + column - 1))
@@ -93,7 +93,7 @@ impl PlacedDocument {
 
 #[derive(Debug)]
 pub struct Step {
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
     pub name: String,
     pub promise: Option<&'static Promise>,
@@ -101,7 +101,7 @@ pub struct Step {
     pub key: &'static StepKey,
     pub action: Action,
     pub nodes: Vec<String>,
-    /// For an `apply` step.
+    /// The objects of an `apply` step.
     pub documents: Vec<PlacedDocument>,
     pub expect: ExpectFile,
     pub eventually: Option<Duration>,

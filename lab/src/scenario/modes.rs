@@ -48,7 +48,7 @@ impl<'a> PossibleModes<'a> {
         problems
     }
 
-    /// A rule that no node checks. Unknown nodes are reported elsewhere.
+    /// Returns the problem of a rule that no node checks. Unknown nodes are reported elsewhere.
     fn unused(&self, rule: &RuleFile, at: Location) -> Option<Problem> {
         let names = || self.0.keys().copied();
         let nodes: Vec<String> = rule.on.0.iter().filter_map(|node| node.value.among(names()).ok()).flatten().collect();

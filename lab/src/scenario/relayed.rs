@@ -36,7 +36,7 @@ fn replace_client(store: &Store, modes: &ModeByNode, source: &mut SourcePromise,
     if !source.client || source.not || relays.is_empty() {
         return None;
     }
-    // A node in another mode may forward the connection instead.
+    // A node in another mode forwards the client's own address.
     source.client = relays.len() < nodes.len();
     source.addresses.extend(relays.iter().flat_map(|node| of_node(store, node)));
     source.words = format!("{}, which is relayed by {}", source.words, relays.join(" or "));
@@ -51,7 +51,7 @@ fn all(store: &Store) -> Vec<String> {
     store.cluster_spec().nodes.into_iter().map(|node| node.name).collect()
 }
 
-/// The nodes that may forward the connection; `None`: the target is no service.
+/// Returns the nodes that may forward the connection; `None` if the target is no service.
 fn relaying(store: &Store, from: &ClusterHost, via: Option<&str>, to: &ProbeTarget) -> Option<Vec<String>> {
     let spec = store.cluster_spec();
     match to {

@@ -13,7 +13,7 @@ pub(super) type NodeRulesets = BTreeMap<(String, Listing), Ruleset>;
 
 pub(super) type ModeByNode = BTreeMap<String, Mode>;
 
-/// Nodes whose proxy is in a mode of the rule.
+/// Returns the nodes whose proxy is in a mode of the rule.
 pub(super) fn nodes_of(rule: &RuleFile, modes: &ModeByNode) -> Result<Vec<String>, Problem> {
     let mut chosen = Vec::new();
     for choice in &rule.on.0 {
@@ -44,7 +44,7 @@ pub(super) fn answers_of(tally: &OutcomeTally, pod: &str) -> u64 {
     key.ok().and_then(|key| tally.servers.get(&key.0.to_string())).map_or(0, |count| *count as u64)
 }
 
-/// Counts packets since `before`, if given. `answers` returns a pod's number of answers.
+/// Compares rules with promises. Counts packets since `before`, if given. `answers` returns a pod's number of answers.
 pub(super) fn compare(
     modes: &ModeByNode,
     rules: &[RuleFile],
@@ -75,7 +75,7 @@ pub(super) fn compare(
     Ok(found)
 }
 
-/// Why no rule applied: no proxy is in a mode of the rules.
+/// Returns why no rule applied: no proxy is in a mode of the rules.
 pub(super) fn left_out(modes: &ModeByNode, rules: &[RuleFile]) -> Result<Option<String>, Problem> {
     for rule in rules {
         if !nodes_of(rule, modes)?.is_empty() {
@@ -102,7 +102,7 @@ fn presence(rule: &RuleFile, node: &str, ruleset: &Ruleset) -> Option<Mismatch> 
     })
 }
 
-/// Packets of all matching rules; `None`: none has a counter.
+/// Returns the packets of all matching rules; `None` if none has a counter.
 fn count(rule: &RuleFile, ruleset: &Ruleset) -> Option<i64> {
     let (parts, table, objects) = (rule.parts().unwrap_or_default(), rule.table(), rule.objects());
     let matching = objects.iter().flat_map(|object| ruleset.matching(&table, object, &parts));

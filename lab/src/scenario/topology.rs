@@ -11,13 +11,13 @@ use super::error::Problem;
 use super::file::{ClusterFamily, ClusterFile, CniFile, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
 use super::values::OneOrMany;
 
-/// The limit of the default addresses.
+/// The most nodes that have default addresses.
 const MOST_NODES: usize = 90;
-/// Host numbers on the node network: the first node (.1 is the segment itself, as in kind),
+/// The first node's host number on the node network (.1 is the segment itself, as in kind).
 const FIRST_NODE: u64 = 2;
-/// the first outside client,
+/// The first outside client's host number.
 const FIRST_CLIENT: u64 = 100;
-/// the load balancer.
+/// The load balancer's host number.
 const LOAD_BALANCER: u64 = 200;
 
 /// Default ranges, IPv4 and IPv6: nodes, pods, services, load-balancer addresses (RFC 5737, RFC 3849).
@@ -110,7 +110,7 @@ impl TopologyBuilder<'_> {
         ranges
     }
 
-    /// One range per family, with defaults.
+    /// Returns one range per family, by default those of `table`.
     fn ranges(&mut self, written: Option<&OneOrMany<Net>>, table: [&str; 2], key: &str) -> Vec<IpNet> {
         let Some(OneOrMany(written)) = written else { return self.defaults(table) };
         let ranges: Vec<IpNet> = written.iter().map(|net| net.value.0.trunc()).collect();
@@ -119,7 +119,7 @@ impl TopologyBuilder<'_> {
         ranges
     }
 
-    /// Checks for one value per cluster family, primary first.
+    /// Checks that there is one value per cluster family, primary first.
     fn one_per_family(&mut self, values: impl Iterator<Item = IpAddr>, at: Location, key: &str) -> bool {
         let has: Vec<usize> = values.map(|address| usize::from(address.is_ipv6())).collect();
         let right = has == self.families();
@@ -229,7 +229,7 @@ impl TopologyBuilder<'_> {
         clients
     }
 
-    /// Kubernetes requires an RFC 1123 subdomain.
+    /// Checks that a name is an RFC 1123 subdomain, as Kubernetes requires.
     fn check_name(&mut self, name: &str, at: Location) {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         let inner = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.');

@@ -130,7 +130,7 @@ impl FromStr for PlainText {
     }
 }
 
-/// `NAME` or `NAMESPACE/NAME`.
+/// Parses `NAME` or `NAMESPACE/NAME`.
 fn key(text: &str) -> Option<ObjectKey> {
     let mut parts = text.split('/');
     let key = match (parts.next(), parts.next(), parts.next()) {
@@ -182,7 +182,7 @@ impl FromStr for PodRef {
 /// `pod/…`, `service/…`, `endpointslice/…` or `servicecidr/…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// In lower case.
+    /// The kind in lower case.
     pub kind: String,
     pub key: ObjectKey,
 }
@@ -438,13 +438,13 @@ impl NodeChoice {
     }
 }
 
-/// Line and column of a location, both at least 1.
+/// Returns line and column of a location, both at least 1.
 pub(super) fn position(at: serde_saphyr::Location) -> (usize, usize) {
     let number = |value: u64| usize::try_from(value).unwrap_or(1).max(1);
     (number(at.line()), number(at.column()))
 }
 
-/// A value that no file contains.
+/// Wraps a value that no file contains.
 pub(super) fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(value, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
 }

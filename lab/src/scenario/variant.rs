@@ -31,7 +31,7 @@ impl IptablesVariant {
         }
     }
 
-    /// The flags of svcproxy. `also` are the scenario's flags, which override.
+    /// Returns svcproxy's flags for the variant. `also` are the scenario's flags, which override them.
     pub(super) fn flags(self, also: &[String]) -> Vec<String> {
         let (variant, writer) = match self {
             IptablesVariant::NftCommands => ("nft", Some("--iptables-writer=commands".to_owned())),

@@ -12,13 +12,13 @@ type PortIndex = (ObjectKey, usize);
 
 #[derive(Default)]
 struct ServedPorts {
-    /// Services with a pod.
+    /// Services whose selector matched a pod.
     selecting: BTreeSet<ObjectKey>,
     /// Service ports whose target port a selected pod had.
     served: BTreeSet<PortIndex>,
 }
 
-/// Reports selectors without pods, and target ports without a pod. Scenarios may do so on purpose.
+/// Reports selectors without pods, and target ports without a pod. Scenarios may have these on purpose.
 #[must_use]
 pub fn warnings(scenario: &Scenario) -> Vec<FileError> {
     let Ok(mut store) = scenario.initial_objects() else { return Vec::new() };

@@ -24,7 +24,7 @@ const RESULT: &str = "/out/abilities";
 /// The limit for a guest's boot and probe.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Another process probes them once, in a sandbox.
+/// Returns the host's abilities, which another process probes once, in a sandbox.
 pub(crate) fn of_host() -> Result<Abilities, Exit> {
     static KNOWN: OnceLock<Abilities> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -40,7 +40,7 @@ pub(crate) fn of_host() -> Result<Abilities, Exit> {
     Ok(KNOWN.get_or_init(|| found).clone())
 }
 
-/// From the cache, or probed in a guest.
+/// Returns the abilities of a microVM's kernel, from the cache or probed in a guest.
 pub(crate) fn of_guest(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     let own =
         std::env::current_exe().map_err(|source| VmError::Io { attempted: "finding svclab itself".into(), source })?;
@@ -68,7 +68,7 @@ pub(crate) fn of_guest(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmEr
     Ok(abilities)
 }
 
-/// Depends on the operations that the probe tries.
+/// Returns the name of the abilities' file in the cache, which depends on the operations that the probe tries.
 fn cache_name(base: &str) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

@@ -151,7 +151,7 @@ impl RunArgs {
         Programs::find(&directory).map(Some).map_err(|error| Exit::usage(format!("--control-plane: {error}")))
     }
 
-    /// `None`: no bundles.
+    /// Returns the directory for bundles; `None`: no bundles.
     pub(super) fn bundles(&self) -> Option<PathBuf> {
         let report = self.json.as_deref().filter(|json| json.as_os_str() != "-");
         let named = |folder: &Path| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() };
@@ -161,7 +161,7 @@ impl RunArgs {
 
     pub(super) fn stream(&self) -> Stream {
         let mut documents = [&self.json, &self.junit, &self.html].into_iter().flatten();
-        // A microVM hands out standard error only.
+        // A microVM passes only standard error to the host.
         let is_taken = documents.any(|path| path.as_os_str() == "-") || self.machine.is_some();
         if is_taken { Stream::Err } else { Stream::Out }
     }
@@ -186,7 +186,7 @@ impl RunArgs {
     }
 }
 
-/// The texts of a report's scenarios, and of the files that they name.
+/// Returns the texts of a report's scenarios, and of the files that they name.
 fn recorded_texts(path: &Path) -> Result<InputFiles, Exit> {
     let scenarios = RunRecord::read(path).map_err(Exit::usage)?.scenarios.into_iter();
     let texts = scenarios.filter(|scenario| !scenario.text.is_empty()).flat_map(|scenario| {
@@ -196,7 +196,7 @@ fn recorded_texts(path: &Path) -> Result<InputFiles, Exit> {
     Ok(InputFiles::given(texts.collect()))
 }
 
-/// As on the command line.
+/// Returns a value as written on the command line.
 pub(crate) fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
@@ -224,7 +224,7 @@ pub(crate) struct BreakArg {
 }
 
 impl BreakArg {
-    /// Whether the scenario has the step.
+    /// Whether the scenario has the step to damage.
     pub(super) fn is_done_in(&self, scenario: &Scenario) -> bool {
         scenario.steps.iter().any(|step| self.meant.is_before(&scenario.name, &step.name))
     }

@@ -10,7 +10,7 @@ use crate::mode::Mode;
 use crate::report::{NotRunRecord, RunRecord, ScenarioRecord};
 use crate::scenario::Scenario;
 
-/// With the seeds of the whole run.
+/// A batch, with the seeds of the whole run.
 pub(super) struct RunBatch<'a> {
     pub(super) target: RunTarget,
     pub(super) mode: Mode,
@@ -27,7 +27,7 @@ impl<'a> RunBatch<'a> {
         }
     }
 
-    /// For the process that runs the batch.
+    /// Returns the flags for the process that runs the batch.
     fn order(&self, args: &RunArgs) -> RunArgs {
         let mut order = args.clone();
         order.files = self.scenarios.iter().map(|scenario| scenario.path.clone()).collect();
@@ -44,13 +44,13 @@ impl<'a> RunBatch<'a> {
 }
 
 pub(super) struct BatchResult {
-    /// 0 if the batch had nothing to judge: other batches may judge.
+    /// The exit status; 0 if the batch had nothing to judge.
     pub(super) status: u8,
     pub(super) scenarios: Vec<ScenarioRecord>,
 }
 
 impl BatchResult {
-    /// `None`: the process wrote no report.
+    /// `scenarios` is `None` if the process wrote no report.
     fn new(status: u8, scenarios: Option<Vec<ScenarioRecord>>) -> BatchResult {
         let had_nothing = |all: &Vec<ScenarioRecord>| all.iter().all(|one| !one.unable && !one.judged);
         let status = if status == UNABLE && scenarios.as_ref().is_some_and(had_nothing) { 0 } else { status };
@@ -67,7 +67,7 @@ pub(super) struct CombinedReport {
     folder: tempfile::TempDir,
     scenarios: Vec<ScenarioRecord>,
     pub(super) worst: u8,
-    /// `None` keeps the list out of the report.
+    /// Scenarios that could not run; `None` keeps the list out of the report.
     pub(super) not_run: Option<Vec<NotRunRecord>>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum ChildOutput {
     Discard,
 }
 
-/// Returns the exit status. Passes signals on.
+/// Runs scenarios in a child process, passes signals on to it, and returns its exit status.
 pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -> Result<u8, Exit> {
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(unable)?);
@@ -42,7 +42,7 @@ pub(crate) fn run_with_report(
     output: ChildOutput,
     path: Option<OsString>,
 ) -> Result<(u8, Option<RunRecord>), Exit> {
-    // From an earlier run.
+    // Removes a report from an earlier run.
     let _ = std::fs::remove_file(report);
     let status = run(&RunArgs { json: Some(report.to_owned()), ..args }, output, path)?;
     Ok((status, RunRecord::read(report).ok()))

@@ -14,7 +14,7 @@ use super::{abilities, signals};
 use crate::exit::{Exit, UNABLE};
 use crate::mode::{Mode, Need};
 
-/// By scenario, mode and kernel; a result is a word or two.
+/// Results by scenario, mode and kernel; a result is a word or two.
 type KernelTable = BTreeMap<(String, Mode, String), String>;
 
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     combined.finish(args)
 }
 
-/// `None` is the host's kernel, which is never deterministic.
+/// Returns the kernels with their abilities. `None` is the host's kernel, which is never deterministic.
 fn kernels(args: &RunArgs) -> Result<Vec<(Option<Kernel>, Abilities)>, Exit> {
     let cache = open_cache(args.vm.cache_dir.as_deref())?;
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ fn kernels(args: &RunArgs) -> Result<Vec<(Option<Kernel>, Abilities)>, Exit> {
     Ok(found)
 }
 
-/// Enters the jobs that the kernel cannot run into the table.
+/// Returns batches of the jobs that the kernel can run, and enters the other jobs into the table.
 fn divide<'a>(
     kernel: Option<Kernel>,
     abilities: &Abilities,
@@ -101,7 +101,7 @@ fn enter(batch: &RunBatch<'_>, result: &BatchResult, table: &mut KernelTable) {
     }
 }
 
-/// A line per scenario and mode, a column per kernel in run order.
+/// Returns the table as text: a line per scenario and mode, a column per kernel.
 fn shown(table: &KernelTable) -> String {
     let mut columns: Vec<&String> = table.keys().map(|(_, _, kernel)| kernel).collect();
     let order = |name: &str| PACKAGED.iter().position(|packaged| packaged.name == name);

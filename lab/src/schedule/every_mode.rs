@@ -58,7 +58,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     combined.finish(args)
 }
 
-/// Batches on the host's kernel come first: they are fast and need no network.
+/// Divides jobs into batches. Batches on the host's kernel come first: they are fast and need no network.
 fn divide<'a>(args: &RunArgs, jobs: &[Job<'a>]) -> Result<Vec<RunBatch<'a>>, Exit> {
     let mut batches: Vec<RunBatch<'a>> = Vec::new();
     for job in jobs {
@@ -72,7 +72,7 @@ fn divide<'a>(args: &RunArgs, jobs: &[Job<'a>]) -> Result<Vec<RunBatch<'a>>, Exi
     Ok(batches)
 }
 
-/// Fetches and builds the microVM.
+/// Fetches and builds the batch's microVM, if any.
 fn try_out(args: &RunArgs, batch: &RunBatch<'_>) -> Result<(), Exit> {
     match batch.target.guest() {
         None => Ok(()),
@@ -111,7 +111,7 @@ fn words(result: &BatchResult) -> String {
     }
 }
 
-/// Failed batches, or one line that all passed.
+/// Returns the failed batches, or one line that all passed.
 fn failed(lines: Vec<BatchLine>) -> Vec<BatchLine> {
     let modes = lines.len();
     let failed: Vec<BatchLine> = lines.into_iter().filter(|line| !line.passed).collect();

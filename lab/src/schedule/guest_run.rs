@@ -33,14 +33,14 @@ pub(crate) struct GuestRun {
     machine: MicroVm,
     files: BTreeMap<String, Vec<u8>>,
     links: BTreeMap<String, String>,
-    /// Paths in the guest.
+    /// The scenarios' paths in the guest.
     pub(crate) scenarios: Vec<String>,
     ipvs: bool,
     pub(crate) kvm: bool,
-    /// All jobs have this mode. The guest's arguments equal the repeating command's: others would change a
-    /// deterministic run.
+    /// The mode of all jobs. The guest's arguments equal the repeating command's: others would change a deterministic
+    /// run.
     mode: Option<Mode>,
-    /// As `--proxy` takes it in the guest; `None` for svcproxy.
+    /// The proxy as `--proxy` takes it in the guest; `None` for svcproxy.
     pub(crate) proxy: Option<String>,
 }
 
@@ -102,7 +102,6 @@ impl GuestRun {
         })
     }
 
-    /// Runs all jobs with one seed.
     pub(super) fn run(
         &self,
         args: &RunArgs,
@@ -134,15 +133,15 @@ impl GuestRun {
         }
     }
 
-    /// The report, still without steps, of a job that began in the guest. Only the guest knows its kernel's release and
-    /// clock.
+    /// Returns the report, still without steps, of a job that began in the guest. Only the guest knows its kernel's
+    /// release and clock.
     pub(super) fn begun(&self, job: &Job<'_>, args: &RunArgs, seed: u64) -> ScenarioReport {
         let variant = job.scenario.variant.unwrap_or(args.lab.iptables_variant);
         let report = begun(job.scenario, job.mode, variant);
         ScenarioReport { machine: Some(self.machine.clone()), seed, kernel: None, started: None, ..report }
     }
 
-    /// The arguments of svclab in the guest, which writes nothing but a report.
+    /// Returns the arguments of svclab in the guest, which writes nothing but a report.
     fn order(&self, args: &RunArgs, seed: u64) -> RunArgs {
         let mut order = args.clone();
         order.files = self.scenarios.iter().map(PathBuf::from).collect();
@@ -174,7 +173,7 @@ fn add_programs(
     }
 }
 
-/// As `--proxy` takes it in the guest: a command, or a file, which is added to `files`.
+/// Returns the proxy as `--proxy` takes it in the guest: a command, or a file, which is added to `files`.
 fn description(given: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<String, Exit> {
     if let Some(command) = given.to_str().filter(|text| ForeignProxy::is_command(text)) {
         return Ok(command.to_owned());
@@ -187,7 +186,7 @@ fn description(given: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<St
     Ok(guest_path(&file))
 }
 
-/// The path in the guest and its report: relative as outside, but absolute if it leads upwards.
+/// Returns a file's path in the guest: relative as outside, but absolute if it leads upwards.
 fn guest_path(path: &Path) -> String {
     let mut plain = PathBuf::new();
     for component in path.components() {

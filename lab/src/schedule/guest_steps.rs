@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::{ScenarioReport, StepRecord, StepReport};
 use crate::scenario::Scenario;
 
-/// The prefix of such a line.
+/// The prefix of a line with a step.
 const MARK: &str = "svclab-step ";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ struct GuestStep {
     step: StepRecord,
 }
 
-/// Runs in the guest.
+/// Sends a finished step from the guest to the host.
 pub(super) fn send(scenario: &str, step: &StepReport) {
     let sent = GuestStep { scenario: scenario.to_owned(), step: StepRecord::from(step) };
     if let Ok(text) = serde_json::to_string(&sent) {
@@ -40,12 +40,11 @@ impl GuestSteps {
         self.0.iter().filter(|one| one.scenario == scenario.name).map(|one| &one.step)
     }
 
-    /// Whether a step has arrived.
+    /// Whether a step of the scenario has arrived.
     pub(super) fn has(&self, scenario: &Scenario) -> bool {
         self.of(scenario).next().is_some()
     }
 
-    /// Adds the steps to the report.
     pub(super) fn fill(&self, scenario: &Scenario, report: &mut ScenarioReport) {
         for record in self.of(scenario) {
             let Some(step) = scenario.steps.iter().find(|step| step.line == record.line) else { continue };

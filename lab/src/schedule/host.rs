@@ -18,7 +18,7 @@ use crate::report::{ControlPlane, ScenarioReport, StepReport};
 use crate::scenario::run::{EvidenceLevel, Progress, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, Scenario};
 
-/// Returns the exit status.
+/// Runs the jobs and returns the exit status.
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     args.lab.seed.one()?;
     find::tools()?;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> R
     progress::clear();
     if stopped.is_some() {
         let current = run.current.take();
-        // Jobs run in order.
+        // Jobs run in order: the current report is of the first job without one.
         if let (Some((report, begin)), Some(job)) = (current, jobs.get(reports.len())) {
             let report = ScenarioReport { took: begin.elapsed(), ..report };
             reports.push(scenario::run::cut_short(job.scenario, job.mode, report));
@@ -87,7 +87,7 @@ async fn all(
     }
 }
 
-/// Per proxy, in a report with all details.
+/// The most log lines per proxy in a report with all details.
 const LOG_LINES: usize = 20;
 
 struct TerminalRun {

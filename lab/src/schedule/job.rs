@@ -25,7 +25,7 @@ impl Job<'_> {
     }
 }
 
-/// Every scenario in all of its modes that are `asked` for; empty means all.
+/// Returns every scenario in all of its modes that are `asked` for; empty means all.
 pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool) -> Result<Vec<Job<'a>>, Exit> {
     let in_modes = |scenario: &'a Scenario| {
         let modes = scenario.modes.iter().filter(|mode| asked.is_empty() || asked.contains(mode));
@@ -37,7 +37,7 @@ pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool)
     Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
 }
 
-/// Prints the reasons of excused jobs.
+/// Returns the jobs that are not excused; prints why the others are.
 pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) -> Vec<Job<'a>> {
     jobs.retain(|Job { scenario, mode, .. }| {
         let reason = excuse(proxy, &scenario.name, *mode);
@@ -47,7 +47,7 @@ pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) ->
     jobs
 }
 
-/// The reason in the proxy's description.
+/// Returns why the proxy's description excuses the scenario in the mode.
 pub(crate) fn excuse(proxy: &ProxyUnderTest, scenario: &str, mode: Mode) -> Option<String> {
     match proxy {
         ProxyUnderTest::Own(_) => None,

@@ -45,7 +45,7 @@ fn prepare(args: &RunArgs, guest: &GuestTarget, jobs: &[Job<'_>], proxy: &ProxyU
     GuestRun::prepare(args.vm.cache_dir.as_deref(), args.lab.proxy.as_deref(), guest, jobs, proxy)
 }
 
-/// All `jobs` have one mode.
+/// Runs `jobs`, which all have one mode.
 pub(super) fn run(args: &RunArgs, target: &GuestTarget, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     signals::watch()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &RunArgs, target: &GuestTarget, jobs: &[Job<'_>]) -> Res
     result.report.map_or(Ok(result.status), |report| write_run(args, report, result.status, None))
 }
 
-/// Reports of jobs that a signal ended. The guest runs jobs in order.
+/// Returns the reports of jobs that a signal ended. The guest runs jobs in order.
 fn cut_short(args: &RunArgs, guest: &GuestRun, seed: u64, jobs: &[Job<'_>], steps: &GuestSteps) -> Vec<ScenarioReport> {
     let begun = jobs.iter().rposition(|job| steps.has(job.scenario)).unwrap_or(0);
     let one = |job: &Job<'_>| {

@@ -11,7 +11,7 @@ use crate::console::{progress, unless_unread};
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::report::{RunRecord, ScenarioReport, html, junit};
 
-/// Returns the exit status.
+/// Writes the reports and returns the exit status.
 pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
     let status = if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
         UNABLE
@@ -36,7 +36,7 @@ pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped:
     stopped.map_or(Ok(status), |stop| Err(stop.exit()))
 }
 
-/// Sorts keys.
+/// Writes JSON with sorted keys.
 pub(crate) fn write_json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Exit> {
     let value: Value = serde_json::to_value(value).map_err(|error| Exit::unable(error.to_string()))?;
     write(path, &format!("{value:#}\n"))

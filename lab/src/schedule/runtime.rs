@@ -12,7 +12,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
 pub(crate) async fn stopped() -> Stop {
     use tokio::signal::unix::{SignalKind, signal};
     let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    // A closed terminal. PID 1 of the sandbox ignores signals without a handler.
+    // SIGHUP comes from a closed terminal. PID 1 of the sandbox ignores signals without a handler.
     let hangup = signal(SignalKind::hangup());
     if let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (interrupt, terminate, hangup) {
         tokio::select! {

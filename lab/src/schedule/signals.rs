@@ -26,7 +26,7 @@ impl Stop {
         }
     }
 
-    /// As in kill(1).
+    /// Returns the signal's name as in kill(1).
     pub(crate) fn name(self) -> &'static str {
         self.signal().as_str()
     }
@@ -68,7 +68,8 @@ pub(crate) fn stop() -> Option<Stop> {
     STOPPED.get().copied()
 }
 
-/// Passes signals on. The command has its own process group, so that Ctrl-C reaches it only once.
+/// Runs a command and passes signals on to it. The command has its own process group, so that Ctrl-C reaches it only
+/// once.
 pub(crate) fn status(command: &mut Command) -> io::Result<ExitStatus> {
     let mut child = command.process_group(0).spawn()?;
     let pid = Pid::from_raw(child.id().cast_signed());

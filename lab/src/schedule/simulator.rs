@@ -39,7 +39,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     output::finish(args, &reports, signals::stop())
 }
 
-/// One job per processor at a time. Keeps the jobs' order.
+/// Simulates one job per processor at a time. Keeps the jobs' order.
 fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
     let next = Mutex::new(0..jobs.len());
     let done = Mutex::new(Vec::new());

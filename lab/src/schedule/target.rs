@@ -104,7 +104,7 @@ impl RunTarget {
         self.guest().is_some_and(|guest| guest.deterministic)
     }
 
-    /// The value of `--kernel` for this machine.
+    /// Returns the value of `--kernel` for this machine.
     pub(super) fn kernel(&self) -> KernelArg {
         self.guest().map_or(KernelArg::Host, |guest| KernelArg::Guest(guest.kernel.clone()))
     }
@@ -121,7 +121,7 @@ impl VmArgs {
         Ok(on_host.contains(&true) && on_host.contains(&false))
     }
 
-    /// For all of `jobs`.
+    /// Selects one kernel for all of `jobs`.
     pub(super) fn target(&self, jobs: &[Job<'_>]) -> Result<RunTarget, Exit> {
         let needing = |need| jobs.iter().map(|job| job.scenario).find(|scenario| scenario.needs.contains(&need));
         let timeless = needing(Need::VirtualTime).filter(|_| !self.deterministic);
@@ -157,7 +157,7 @@ impl VmArgs {
     }
 }
 
-/// For a lab that stays up: its steps are not run, so it needs no virtual time.
+/// Selects the kernel of a lab that stays up: its steps are not run, so it needs no virtual time.
 pub(crate) fn target_of_lab(kernel: &KernelArg, job: &Job<'_>) -> Result<RunTarget, Exit> {
     let name = &job.scenario.name;
     let guest = |kernel: &Kernel, because| {
@@ -181,7 +181,7 @@ pub(crate) fn target_of_lab(kernel: &KernelArg, job: &Job<'_>) -> Result<RunTarg
     }
 }
 
-/// What the host's kernel lacks, as the end of a sentence. Probes the kernel only if a job needs something.
+/// Returns what the host's kernel lacks, as the end of a sentence. Probes the kernel only if a job needs something.
 fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
     if jobs.iter().all(|job| job.needs().is_empty()) {
         return Ok(None);

@@ -72,7 +72,7 @@ impl Drop for LiveLab {
 }
 
 impl LiveLab {
-    /// `None`: this machine cannot run labs, which fails in CI.
+    /// Starts a lab; `None`: this machine cannot run labs, which fails in CI.
     fn up(mode: &str, variant: &str) -> Option<LiveLab> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("audited.yaml");
@@ -129,7 +129,7 @@ impl LiveLab {
         clean.unwrap()
     }
 
-    /// Breaks rules that the stopped proxy does not repair, and waits until the audit finds it.
+    /// Breaks rules that the stopped proxy does not repair, and waits until the audit finds the damage.
     fn is_found(&self, command: &[&str], kind: &str) {
         self.must(&["pkill", "-STOP", "-f", "svcproxy.*node-a"]);
         self.must(command);
@@ -247,7 +247,7 @@ fn an_archive_is_explained() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// `None`: this machine cannot run labs, which fails in CI.
+/// Runs a scenario with `--audit`; `None`: this machine cannot run labs, which fails in CI.
 fn audited(name: &str, mode: &str, flags: &[&str]) -> Option<Run> {
     let run = run(name, &[&["--audit", "--kernel", "host", "--mode", mode, "--no-bundle"], flags].concat());
     assert!(run.status != 3 || std::env::var_os("CI").is_none(), "{}", run.stderr);
@@ -266,7 +266,7 @@ fn an_audit_finds_nothing_after_any_change_of_a_scenario() {
         ("restart", "userspace", 4),
         ("switch-between-nftables-and-userspace", "nftables", 4),
         ("dual-stack", "iptables", 1),
-        // A load balancer's address in the nodes' network.
+        // This scenario has a load balancer's address in the nodes' network.
         ("seeds/my-nginx", "nftables", 1),
     ];
     for (name, mode, count) in all {

@@ -34,7 +34,7 @@ fn svclab(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Returns report, bundle and output. `None`: this machine cannot run it.
+/// Runs a failing scenario; returns report, bundle and output. `None`: this machine cannot run it.
 fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     let (scenario, json) = (directory.join("wrong.yaml"), directory.join("report.json"));
     fs::write(&scenario, WRONG).unwrap();
@@ -51,7 +51,7 @@ fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     Some((report, directory.join("wrong-iptables-step1"), stderr))
 }
 
-/// Destination ports of SYNs without ACK, in a capture with `LINKTYPE_LINUX_SLL2`.
+/// Returns the destination ports of SYNs without ACK, in a capture with `LINKTYPE_LINUX_SLL2`.
 fn syns(capture: &[u8]) -> Vec<u16> {
     let number = |at: usize| u32::from_ne_bytes(capture[at..at + 4].try_into().unwrap());
     assert_eq!((number(0), number(20)), (0xa1b2_c3d4, 276));
@@ -96,7 +96,7 @@ fn a_failed_probe_leaves_the_evidence() {
     assert!(why[0].starts_with("on node-b: always") && why[0].contains("web"), "{why:?}");
     assert!(why[1].contains("DNAT"), "{why:?}");
     assert!(stderr.contains(&format!("why:      {}", why[0])) && !stderr.contains("    log:"), "{stderr}");
-    // From the caller's bridge to the endpoint on the other node.
+    // The caller's node sees the service's port; the endpoint's node sees the endpoint's port.
     for (node, port) in [("node-b", 80), ("node-a", 8080)] {
         let capture = fs::read(bundle.join(format!("capture-{node}.pcap"))).unwrap();
         assert!(syns(&capture).contains(&port), "{node}: {:?}", syns(&capture));

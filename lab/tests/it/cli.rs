@@ -69,7 +69,7 @@ fn a_run_in_which_nothing_was_judged_exits_with_3() {
 
 #[test]
 fn a_failing_run_exits_with_1_and_prints_how_to_repeat_it() {
-    // The new target port refuses, quicker than silence.
+    // The damaged rules' target port refuses connections, which is quicker than a timeout.
     let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
     let output = run(&["run", "hairpin", "--mode", "iptables", "--junit", "-", "--break", damage]);
     if unable(&output) {
@@ -142,7 +142,7 @@ fn a_mode_that_cannot_run_is_reported_and_fails_in_ci_or_if_named() {
         report["scenarios"].as_array().unwrap().iter().map(|one| one["mode"].to_string()).collect()
     };
     if !said(&output).contains("not run: ") {
-        // The machine has IPVS, or cannot run labs.
+        // The machine has IPVS, so all modes ran, or it cannot run labs.
         unable(&output);
         return;
     }

@@ -30,7 +30,7 @@ fn parse(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES)
 }
 
-/// By GitHub's and mdBook's rules.
+/// Returns the anchors of a document's headings, by GitHub's and mdBook's rules.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut anchors, mut heading) = (BTreeSet::new(), None::<String>);
     for event in parse(text) {
@@ -95,14 +95,14 @@ fn the_index_and_the_site_have_every_page() {
         .filter(|name| name != "README.md" && name != "SUMMARY.md")
         .collect();
     let listed = |index: &str| links(&documents[Path::new(index)]).into_iter().collect::<BTreeSet<String>>();
-    // A page with a folder lists its files.
+    // A folder's files are listed by the folder's own page.
     let top: BTreeSet<String> = all.iter().filter(|name| !name.contains('/')).cloned().collect();
     assert_eq!(listed("docs/README.md"), top);
     let site: BTreeSet<String> = all.iter().cloned().chain(["README.md".to_owned()]).collect();
     assert_eq!(listed("docs/SUMMARY.md"), site);
 }
 
-/// Language and text.
+/// Returns the README's code blocks: language and text.
 fn blocks() -> Vec<(String, String)> {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let (mut blocks, mut open) = (Vec::new(), false);
@@ -133,7 +133,7 @@ fn words(line: &str) -> Option<Vec<String>> {
     (words.first()? == "svclab").then(|| words[1..].to_vec())
 }
 
-/// Times differ between machines.
+/// Removes times from a line: they differ between machines.
 fn without_times(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let is_time = |i: usize| {
@@ -152,7 +152,7 @@ fn without_times(line: &str) -> String {
     out.join(" ")
 }
 
-/// `…` matches any text.
+/// Whether `seen` matches `shown`, in which `…` stands for any text.
 fn is_like(shown: &str, seen: &str) -> bool {
     let (shown, seen) = (without_times(shown), without_times(seen));
     let mut parts = shown.split('…');
@@ -226,7 +226,7 @@ fn the_readmes_picture_is_what_explain_draws() {
     assert!(kept == drawn, "docs/images/hairpin.svg is of another version: UPDATE_IMAGES=1 writes it anew");
 }
 
-/// Tests with `#[ignore]`, as `module::function`, with the reason.
+/// Returns the tests with `#[ignore]`, as `module::function`, with the reason.
 fn ignored_tests() -> Vec<(String, String)> {
     let (mut found, mut folders) = (Vec::new(), ["benches", "lab", "proxy"].map(|folder| root().join(folder)).to_vec());
     while let Some(folder) = folders.pop() {

@@ -51,7 +51,7 @@ fn scenarios_are_found_in_any_folder_and_a_report_is_all_that_a_replay_needs() {
 fn a_description_of_a_proxy_is_found_in_any_folder() {
     let folder = tempfile::tempdir().unwrap();
     let output = svclab(folder.path(), &["run", "hairpin", "--proxy", "kube-proxy.yaml", "--mode", "userspace"]);
-    // The description is read: either kube-proxy is missing here, or it lacks the mode.
+    // The description was read: kube-proxy is missing here, or lacks the mode.
     assert!([2, 3].contains(&output.status.code().unwrap()), "{}", err(&output));
     assert!(
         ["there is no program", "has no userspace mode"].iter().any(|says| err(&output).contains(says)),
@@ -110,7 +110,7 @@ fn the_report_goes_to_standard_output_unless_a_document_does() {
     assert!(report.contains("passed in 0 ms of virtual time\n"), "{report}");
     assert_eq!(run(&["-q"]), (format!("{last}\n"), String::new()));
     assert!(run(&["-v"]).0.contains("  ok   through the cluster IP"));
-    // A machine-readable document has standard output to itself.
+    // With JSON on standard output, the report for people goes to standard error.
     let (document, told) = run(&["--json", "-"]);
     assert!(serde_json::from_str::<Value>(&document).is_ok() && told == report, "{told}");
 }

@@ -13,7 +13,7 @@ fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
     })
 }
 
-/// `add` makes arguments from the description's file. `None`: this machine cannot run it.
+/// Runs svclab; `add` makes its arguments from the description's file. `None`: this machine cannot run it.
 fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, String)> {
     let (output, stderr) = start(more, add);
     let unable = output.status.code() == Some(3);
@@ -126,7 +126,7 @@ fn a_proxy_does_not_differ_from_itself() {
         text.contains("0 of 3 scenarios differ") && text.contains("svcproxy") && text.contains("by-the-book"),
         "{text}"
     );
-    // Both have figures.
+    // The comparison has both proxies' figures.
     let value = |label: &str, column: usize| {
         let line = text.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("no {label}: {text}"));
         line.split("  ").map(str::trim).filter(|part| !part.is_empty()).nth(column).unwrap().to_owned()
@@ -223,14 +223,14 @@ fn an_idle_proxy_that_logs_fails() {
     is_found_out("while sleep 0.5; do echo still here; done", "lines: still here");
 }
 
-/// Grows an array by elements: bash copies a growing string as a whole.
+/// The child grows an array by elements: bash copies a growing string as a whole.
 #[test]
 fn growing_memory_fails() {
     is_found_out("text=$(printf '%02000000d' 7); while sleep 0.2; do texts+=(\"$text\"); done", "memory grew from");
 }
 
-/// In a user namespace below the machine's, where the kernel refuses rights of the machine's root. `None`: this machine
-/// has no user namespaces. With `is_refused` the proxy logs the refusal.
+/// Runs a scenario in a user namespace below the machine's, where the kernel refuses rights of the machine's root.
+/// `None`: this machine has no user namespaces. With `is_refused` the proxy logs the refusal.
 fn in_user_namespace(scenario: &str, is_refused: bool) -> Option<(Option<i32>, String)> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("proxy.yaml");

@@ -162,7 +162,7 @@ fn failures(metrics: &Metrics) -> u64 {
 const EVERYTHING: [&str; 4] =
     ["Service default/names", "Service default/web", "slice default/names", "slice default/web"];
 
-/// Gives the answer to a source that has synced.
+/// Gives the malformed answer to a source that has synced.
 async fn stays(answer: &HostileAnswer) {
     let (log, _guard) = LogCapture::start();
     let mut pair = Pair::start(answer, false);
@@ -183,7 +183,7 @@ async fn stays(answer: &HostileAnswer) {
     let (answers, bytes) = pair.api.hostile_answers();
     assert!(bytes / answers < LARGEST, "{}: {bytes} bytes in {answers} answers", answer.name);
     let lines = log.lines();
-    // A kind of failure is one line, or one per kind of object.
+    // Each kind of failure is logged in one line, or in one line per kind of object.
     assert!((1..=6).contains(&lines.len()), "{}: {lines:#?}", answer.name);
     assert!(lines.iter().all(|line| line.len() < 1000), "{}: {lines:#?}", answer.name);
     pair.api.store().write(|store| {
@@ -197,7 +197,7 @@ async fn stays(answer: &HostileAnswer) {
     assert!(told.iter().all(|line| !line.ends_with("gone")), "{}: {told:?}", answer.name);
 }
 
-/// Gives the answer to a source that starts.
+/// Gives the malformed answer to a source that starts.
 async fn starts_late(answer: &HostileAnswer) {
     let (log, _guard) = LogCapture::start();
     let mut pair = Pair::start(answer, true);

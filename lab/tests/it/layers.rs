@@ -20,7 +20,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("lab/snapshot", &[]),
 ];
 
-/// By the paths in the code, without unit tests at a file's end.
+/// Returns the modules that each module uses, by the paths in the code, without unit tests at a file's end.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let (mut uses, mut folders): (BTreeMap<String, BTreeSet<String>>, _) = (BTreeMap::new(), vec![source.to_owned()]);
     while let Some(folder) = folders.pop() {

@@ -14,7 +14,7 @@ use svclab::mode::Mode;
 
 /// A scenario in which three hours pass.
 const HOURS: &str = "tests/microvm-hours.yaml";
-/// Several guests on a busy machine.
+/// The limit of a run: several guests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 fn svclab(args: &[&str]) -> Command {
@@ -27,7 +27,7 @@ fn stderr(output: &Output) -> String {
     crate::support::said(output)
 }
 
-/// `None`: no package can be fetched, which fails in CI.
+/// Runs svclab; `None`: no package can be fetched, which fails in CI.
 fn run(args: &[&str]) -> Option<Output> {
     let output = finish(svclab(args), LIMIT);
     let stderr = stderr(&output);

@@ -14,7 +14,7 @@ use crate::support::said;
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 
-/// A boot and a cluster on a busy machine that fetches packages.
+/// The limit of an attempt: a boot and a cluster on a busy machine that fetches packages.
 const LIMIT: Duration = Duration::from_secs(900);
 
 fn svclab(args: &[&str]) -> Command {
@@ -23,7 +23,7 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-/// By the status and output of an attempt.
+/// Whether this machine cannot start a microVM, by the status and output of an attempt.
 fn is_unable(status: Option<i32>, output: &str) -> bool {
     let unable = status == Some(3) && output.contains("`--kernel host` needs no");
     assert!(!unable || std::env::var_os("CI").is_none(), "{output}");
@@ -48,7 +48,7 @@ echo to-standard-error >&2
 fn commands_from_a_pipe_have_a_lab_on_another_kernel() {
     let mut command = svclab(&["up", "--kernel", "debian-6.1", "--mode", "ipvs", "hairpin"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // More than svclab sends to the guest at once.
+    // The input is longer than what svclab sends to the guest at once.
     let filling: String = (0..3000).map(|number| format!("echo line {number} of many\n")).collect();
     let mut input = child.stdin.take().unwrap();
     let writer = std::thread::spawn(move || input.write_all(format!("{SCRIPT}{filling}exit 7\n").as_bytes()));
@@ -165,7 +165,7 @@ fn a_terminal_reaches_a_shell_beside_the_lab() {
     lab.types("tty; stty size; echo $TERM\r");
     let answer = lab.shows(prompt).unwrap();
     assert!(answer.contains("/dev/pts/0\r\n31 117\r\nxterm\r\n"), "{answer:?}");
-    // As a terminal emulator does when its window changes.
+    // Resizes the terminal, as an emulator does when its window changes.
     let mut resize = Command::new("stty");
     resize.args(["rows", "25", "cols", "90"]).stdin(lab.terminal.try_clone().unwrap());
     assert!(resize.status().unwrap().success());

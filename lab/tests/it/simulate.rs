@@ -60,7 +60,7 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     let scenarios = report["scenarios"].as_array().unwrap();
-    // A quarter of the scenarios: different draws would be the program's fault, not a scenario's.
+    // A quarter suffices: different draws would be the program's fault, not a scenario's.
     let some: Vec<String> = files().into_iter().step_by(4).collect();
     let again: Value = serde_json::from_str(&out(&run(&some, None))).unwrap();
     let first = scenarios.iter().filter(|scenario| some.iter().any(|file| scenario["path"] == **file));
@@ -82,7 +82,7 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
     }
 }
 
-/// To a pod itself, or to a program on a node.
+/// Requests that need no service's rules: to a pod itself, or to a program on a node.
 const NO_SERVICE: [(&str, &str); 17] = [
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
@@ -132,7 +132,7 @@ fn without_rules_every_step_that_expects_delivery_fails() {
     assert_eq!(exempt.len(), NO_SERVICE.len(), "only these need no service: {exempt:?}");
 }
 
-/// A svcproxy whose rendered rules pass through `sed`.
+/// Returns a svcproxy whose rendered rules pass through `sed`.
 fn broken(directory: &Path, edit: &str) -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let real = std::env::var("SVCPROXY").unwrap_or_else(|_| beside.display().to_string());
@@ -257,7 +257,7 @@ manifests: |
   {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}
 ";
 
-/// On a cluster of one service on one node.
+/// Simulates steps on a cluster of one service on one node.
 fn judged(mode: &str, steps: &str) -> (Option<i32>, Value, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("scenario.yaml");

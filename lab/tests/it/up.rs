@@ -30,7 +30,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// CI requires it.
+/// Whether a program is installed; CI requires it.
 fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -41,7 +41,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// Unique names: other tests' labs are up at the same time.
+/// A running lab with a unique name: other tests' labs are up at the same time.
 struct Up {
     child: Child,
     name: String,
@@ -49,7 +49,7 @@ struct Up {
 }
 
 impl Up {
-    /// `None`: this machine cannot run labs.
+    /// Starts a lab; `None`: this machine cannot run labs.
     fn start(args: &[&str]) -> Option<Up> {
         let unique = std::thread::current().name().unwrap_or("test").replace(':', "");
         let name = format!("{unique}-{}", std::process::id());

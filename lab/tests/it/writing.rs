@@ -1,7 +1,7 @@
 use crate::support::command::{ended, err, svclab};
 use serde_json::Value;
 
-/// The mistakes of `value` by `schema`. Panics at a keyword that this validator does not know.
+/// Returns the mistakes of `value` by `schema`. Panics at a keyword that this validator does not know.
 fn wrong(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
     let Value::Object(rules) = schema else { return (schema == false).then(|| format!("{at}: nothing may be here")) };
     let is_a = |kind: &str| match kind {

@@ -69,7 +69,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
         if !damages.is_empty() {
             let name = format!("broken::microvm::damage_{}_of_each_{mode}", round + 1);
             let trial = Trial::ignorable_test(name, move || turn_red_in_microvm(mode, &damages));
-            // The common run damages one scenario in a microVM.
+            // The usual test run boots a microVM only for the first damages in nftables mode.
             trials.push(trial.with_ignored_flag((round, mode) != (0, Mode::Nftables)));
         }
     }
@@ -125,7 +125,7 @@ fn hook(scenario: &str, damage: &Damage) -> String {
     hook.to_string()
 }
 
-/// At the right step with the right text.
+/// Whether the run failed at the right step with the right text.
 fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
     let red = damage.red.as_ref().unwrap_or(&damage.before);
     let broken = run.broken();

@@ -44,7 +44,7 @@ fn kept(name: &str) -> Result<Completion, Failed> {
     }
 }
 
-/// Its manifests set creation times, which only a server can set.
+/// Runs a scenario that is not judged: its manifests set creation times, which only a server can set.
 fn not_judged() -> Result<Completion, Failed> {
     let run = run("claimed-address", &FLAGS);
     let why = run.scenario["steps"][0]["why"].as_str().unwrap_or_default();

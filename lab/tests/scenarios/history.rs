@@ -1,5 +1,5 @@
-//! The histories of `proxy/tests/it/ipvs` on a real kernel, in a microVM with IPVS: its state is that of a fresh start.
-//! `HISTORIES=200 cargo nextest run -p svclab --test scenarios history` runs 200.
+//! The histories of `proxy/tests/it/ipvs` on a real kernel, in a microVM with IPVS: after each the kernel's state is
+//! that of a fresh start. `HISTORIES=200 cargo nextest run -p svclab --test scenarios history` runs 200.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;
 
-/// With the boot under a minute.
+/// The default number of histories, which take under a minute.
 const FEW: u64 = 12;
-/// Per history, and for the boot, in seconds.
+/// Time limits per history and for the boot, in seconds.
 const HISTORY: u64 = 30;
 const BOOT: u64 = 240;
 
@@ -76,7 +76,7 @@ fn shell(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// With another program's objects.
+/// Enters a new network namespace with another program's objects.
 fn fresh_namespace() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     shell(
@@ -86,7 +86,7 @@ fn fresh_namespace() {
     );
 }
 
-/// As the commands print it, without draining destinations (weight 0).
+/// Returns the kernel's state as the commands print it, without draining destinations (weight 0).
 fn state() -> Vec<String> {
     let text = shell(
         "iptables-save | awk '/^[*]/ { t = $1 } !/^#/ { sub(/ [[][0-9:]*[]]$/, \"\"); print t, $0 }'; \

@@ -24,7 +24,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
         let others: Vec<&str> = others.collect();
         let is_for = |(way, mode, _): &(&str, Mode, _)| scenario.modes.contains(mode) && !others.contains(way);
         let its_own = ways.into_iter().filter(is_for).collect::<Vec<_>>();
-        // Other tests compare the commands' rules with netlink's, so most of these run nightly.
+        // Other tests compare the commands' rules with netlink's, so most runs with the commands are nightly.
         let is_about_commands = scenario.variant.is_some() || name == "hairpin" || name.starts_with("command-");
         its_own.into_iter().map(move |(way, _, flags)| {
             let name = name.clone();
@@ -43,7 +43,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
     trials.chain(all_in_microvm).chain([in_ipvs]).collect()
 }
 
-/// In IPVS mode, in a microVM: most machines have no IPVS.
+/// The usual test run's scenarios in IPVS mode, in a microVM: most machines have no IPVS.
 const QUICK_IN_MICROVM: [&str; 3] = ["microvm/ipvs-port-reuse", "microvm/ipvs-schedulers", "microvm/sctp"];
 
 fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
@@ -55,7 +55,7 @@ fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
     }
 }
 
-/// In one boot.
+/// Runs all wanted scenarios in one boot of a microVM.
 fn kept_in_microvm(mode: Mode, is_wanted: fn(&str) -> bool) -> Result<Completion, Failed> {
     let is_for = |name: &String| {
         let scenario = load(&folder().join(name).with_extension("yaml"), 0);

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed};
 
-/// Panics if `CI` is set, and prints otherwise.
+/// Reports that this machine cannot run the test: panics if `CI` is set, and prints otherwise.
 pub fn unable(why: &str) -> Result<Completion, Failed> {
     if std::env::var_os("CI").is_some() {
         return Err(format!("THIS MACHINE CANNOT RUN IT: {why}").into());
@@ -42,7 +42,7 @@ pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Panics with `what` after ten seconds.
+/// Waits until `condition` holds; panics with `what` after ten seconds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     let mut pause = Duration::from_millis(1);

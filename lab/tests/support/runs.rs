@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(100);
-/// Several scenarios in one microVM on a busy machine.
+/// The limit of several scenarios in one microVM on a busy machine.
 const MICROVM: Duration = Duration::from_secs(1200);
 
 pub struct Run {
@@ -18,7 +18,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// `name: expected; seen: …` of every failed step.
+    /// Returns the name of every failed step, with `expected: …; seen: …`.
     pub fn broken(&self) -> Vec<(String, String)> {
         let steps = self.scenario["steps"].as_array().cloned().unwrap_or_default();
         let broken = steps.iter().filter(|step| !["passed", "skipped"].contains(&step["verdict"].as_str().unwrap()));
@@ -36,7 +36,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").canonicalize().unwrap()
 }
 
-/// By name in the folder, such as `seeds/web`, sorted.
+/// Returns the scenarios' names in the folder, such as `seeds/web`, sorted.
 pub fn names() -> Vec<String> {
     fn files(directory: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());

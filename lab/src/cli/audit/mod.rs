@@ -148,7 +148,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     }
 }
 
-/// What identifies a finding in two audits.
+/// Returns what identifies a finding in two audits.
 fn identity(finding: &Finding) -> (&'static str, String, &'static str, &'static str) {
     (finding.kind, finding.service.clone(), finding.protocol, finding.frontend)
 }

@@ -42,7 +42,7 @@ impl NodeState {
     }
 }
 
-/// `None` for a comment, which contains the time.
+/// Returns the line without counters; `None` for a comment, which contains the time.
 fn without_counters(line: &str) -> Option<String> {
     if line.starts_with('#') {
         return None;

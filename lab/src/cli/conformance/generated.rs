@@ -15,7 +15,7 @@ use crate::schedule::signals;
 const QUESTIONS: usize = 6;
 const SMALLER: &str = "-smaller";
 
-/// Skips clusters that the lab's API rejects.
+/// Writes `wanted` generated clusters as scenarios; skips clusters that the lab's API rejects.
 pub(super) fn clusters(first: u64, wanted: u64, mode: Mode, folder: &Path) -> Result<Vec<(PathBuf, Scenario)>, Exit> {
     let mut found = Vec::new();
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -39,7 +39,7 @@ fn prefix(mode: Mode) -> String {
     format!("generated-{mode}-")
 }
 
-/// `None`, and no file, if the scenario is invalid.
+/// Writes a cluster's scenario; `None`, and no file, if the scenario is invalid.
 fn written(
     cluster: ClusterModel,
     seed: u64,
@@ -56,7 +56,7 @@ fn written(
     }
 }
 
-/// A scenario with an audit and `wanted` requests.
+/// Returns a scenario's text, with an audit and `wanted` requests.
 fn text(mut cluster: ClusterModel, seed: u64, mode: Mode, wanted: usize, name: &str) -> String {
     cluster.world.proxy.mode = mode.of_oracle();
     let mut questions = cluster.questions();
@@ -81,7 +81,7 @@ pub(super) fn shrink(
     let Some(seed) = seed else { return Ok(None) };
     eprintln!("{mode} mode: looks for a smaller cluster than {scenario} that breaks {promise}, in up to {runs} runs");
     let path = folder.join(format!("{scenario}{SMALLER}.yaml"));
-    // A failed request waits for its whole patience; an audit needs no requests.
+    // An audit needs no requests, and a failed request would wait for its whole patience.
     let questions = if *by_audit { 0 } else { QUESTIONS };
     let mut smallest = None;
     generate::shrink(generate::recipe(seed), runs, &mut |recipe| {

@@ -18,7 +18,7 @@ use crate::schedule::output::write;
 use crate::schedule::{Job, LabArgs, RunArgs, excuse, signals};
 use crate::shipped;
 
-/// Measuring adds a Service, which other scenarios may notice, so these scenarios run apart.
+/// Scenarios for measuring costs. Measuring adds a Service, which other scenarios may notice, so these run apart.
 const MEASURED: [&str; 6] = ["clusterip", "dual-stack", "endpoint-slices", "local-policy", "rolling-update", "scaling"];
 
 #[derive(Args)]
@@ -172,7 +172,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Those of [`MEASURED`], or all if the user named none of these.
+    /// Returns those of [`MEASURED`], or all if the user named none of these.
     fn measured(&self, mode: Mode) -> Vec<PathBuf> {
         let fits = |scenario: &&Scenario| {
             scenario.modes.contains(&mode) && excuse(&self.proxy, &scenario.name, mode).is_none()
@@ -198,7 +198,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Runs to the last scenario, even after a failure.
+    /// Returns the flags of a run that continues after a failure.
     fn order(&self, mode: Mode, files: Vec<PathBuf>) -> RunArgs {
         let mut order = RunArgs::of(files);
         order.mode = vec![mode];
@@ -265,7 +265,7 @@ fn modes(args: &ConformanceArgs, proxy: &ProxyUnderTest) -> Result<Vec<Mode>, Ex
     Ok(modes)
 }
 
-/// Defaults to all shipped scenarios that name their promise.
+/// Loads the named scenarios, by default all shipped ones that name their promise.
 fn scenarios(args: &ConformanceArgs) -> Result<Vec<Scenario>, Exit> {
     if !args.files.is_empty() {
         return find::load_all(&args.files, args.seed);
@@ -301,7 +301,7 @@ fn written(args: &ConformanceArgs, card: &Card) -> Result<(), Exit> {
     write(args.html.as_deref(), &conformance::html(card))
 }
 
-/// Returns whether a promise is newly broken.
+/// Prints the differences and returns whether a promise is newly broken.
 fn differences(card: &Card, before: &Card) -> bool {
     let changes = conformance::against(card, before);
     println!("\nagainst the card of {}: {}", before.proxy, if changes.is_empty() { "no difference" } else { "" });

@@ -41,7 +41,7 @@ enum PacketSink {
 }
 
 impl PacketSink {
-    /// Must run before entering the machine, which has another file system.
+    /// Opens the output. Must run before entering the machine, which has another file system.
     fn open(args: &PcapArgs) -> Result<PacketSink, Exit> {
         let mut file: Box<dyn Write> = match &args.write {
             None => return Ok(PacketSink::Lines),
@@ -113,7 +113,7 @@ pub(super) fn run(args: &PcapArgs) -> Result<u8, Exit> {
         let mut ready =
             [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(capture.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut ready, PollTimeout::NONE);
-        // Writes packets that passed before the signal.
+        // After a signal, packets that passed before it are still written.
         over = matches!(signals.read_signal(), Ok(Some(_)));
         for packet in capture.waiting().map_err(unable)? {
             if !interfaces.contains_key(&packet.interface) {

@@ -16,7 +16,7 @@ const OUTGOING: u8 = 4;
 /// TCP flags (RFC 9293) in tcpdump's letters; `.` is ACK.
 const FLAGS: [(u8, char); 6] = [(0x02, 'S'), (0x01, 'F'), (0x04, 'R'), (0x08, 'P'), (0x20, 'U'), (0x10, '.')];
 
-/// Time (UTC), interface, direction, both ends, protocol, length.
+/// Returns a packet's line: time (UTC), interface, direction, both ends, protocol, length.
 pub(super) fn line(packet: &CapturedPacket, interface: &str) -> String {
     let seconds = packet.at.as_secs() % 86_400;
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);

@@ -15,9 +15,9 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BannerReader {
-    /// The terminal beside the one of `up`.
+    /// Commands are typed in another terminal.
     AnotherTerminal,
-    /// The shell in the lab's microVM.
+    /// Commands are typed in the lab's microVM.
     ThisShell,
 }
 
@@ -167,7 +167,7 @@ fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The name if `PATH` finds this program, else its path.
+/// Returns svclab's name if `PATH` finds this program, else its path.
 fn program() -> String {
     let Ok(own) = std::env::current_exe() else { return NAME.to_owned() };
     let path = std::env::var_os("PATH").unwrap_or_default();

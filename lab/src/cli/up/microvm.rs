@@ -14,7 +14,7 @@ use crate::schedule::{BOOT, GuestRun, GuestTarget, Job, SCENARIO, signals, value
 
 const START: Duration = BOOT.saturating_add(SCENARIO);
 
-/// Returns the shell's exit status.
+/// Brings the lab up in a microVM and returns the shell's exit status.
 pub(super) fn up(args: &UpArgs, guest: &GuestTarget, job: &Job<'_>, proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     signals::watch()?;
     let jobs = std::slice::from_ref(job);
@@ -32,7 +32,7 @@ pub(super) fn up(args: &UpArgs, guest: &GuestTarget, job: &Job<'_>, proxy: &Prox
     let clock = Clock::Host { kvm: run.kvm };
     let machine = BootedVm::boot(&run.program, &run.image, &job, clock, Some(line)).map_err(unable)?;
     let end = Instant::now() + START;
-    // One thread calls both closures.
+    // Both closures use the session, and one thread calls them.
     let session_of = std::cell::RefCell::new(&mut session);
     let ended = machine.attend(
         &mut |line| {

@@ -50,14 +50,14 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let scenario = scenarios.remove(0);
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
     let job = Job { scenario: &scenario, mode: mode(args, &scenario)?, foreign: proxy.is_foreign() };
-    // The outer process has chosen the kernel.
+    // Inside the sandbox the kernel is already chosen.
     if sandbox::message().is_none()
         && let RunTarget::Guest(guest) = target_of_lab(&args.kernel, &job)?
     {
         return microvm::up(args, &guest, &job, &proxy);
     }
     find::tools()?;
-    // Only the outer process sees the user's other labs.
+    // The outer process passes the name, as only it sees the user's other labs.
     let name = sandbox::message().map_or_else(|| new_name(args.name.as_deref(), &scenario.name), Ok)?;
     let _inside = sandbox::enter_with_message(Some(&name)).map_err(|error| Exit::unable(error.to_string()))?;
     let options = RunOptions {
@@ -87,7 +87,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     })
 }
 
-/// Defaults to the scenario's first mode.
+/// Returns the requested mode, by default the scenario's first.
 fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
     let asked = args.mode;
     let found = scenario.modes.iter().copied().find(|mode| asked.is_none_or(|asked| asked == *mode));

@@ -7,7 +7,7 @@ use svclab_audit::page::Html;
 use super::super::record::AnswersRecord;
 use crate::expect::Bounds;
 
-/// In units of the drawing, which stretches to the page's width.
+/// The drawing's width in its own units; it stretches to the page's width.
 const WIDTH: f64 = 1000.0;
 
 pub(super) fn draw(html: &mut Html, answers: &AnswersRecord) {
@@ -59,7 +59,7 @@ fn bar(html: &mut Html, name: &str, (count, sent): (usize, usize), bounds: Optio
     html.leaf("span", if is_wrong { "number bad" } else { "number" }, &words);
 }
 
-/// Sets the namespace, which XML readers need and browsers do not.
+/// Writes an `svg` element with its namespace, which XML readers need and browsers do not.
 pub(super) fn svg(html: &mut Html, attributes: &[(&str, &str)], inside: impl FnOnce(&mut Html)) {
     let all: Vec<(&str, &str)> =
         [("xmlns", "http://www.w3.org/2000/svg")].into_iter().chain(attributes.iter().copied()).collect();

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use svclab_audit::audit::{Report, RuleTallies};
 
-/// The DOM of a page; `None` without a browser, which is a failure in CI.
+/// Returns the DOM of a page; `None` without a browser, which is a failure in CI.
 fn dom_of(folder: &Path, name: &str, page: &str) -> Option<String> {
     let file = folder.join(name);
     std::fs::write(&file, page).unwrap();

@@ -5,12 +5,12 @@ use svclab_audit::page::Html;
 use super::super::cluster::{ClusterLayout, ClusterMachine};
 use super::bars::svg;
 
-/// In pixels.
+/// The width of a column in pixels.
 const COLUMN: usize = 270;
 const GAP: usize = 20;
 const LINE: usize = 17;
 const PAD: usize = 12;
-/// Machines in a row, drawn pods per node, and letters of a name that fit a box.
+/// The most machines in a row, drawn pods per node, and letters of a name that fit a box.
 const ABREAST: usize = 4;
 const PODS: usize = 12;
 const LETTERS: usize = 31;
@@ -101,7 +101,7 @@ fn words(html: &mut Html, class: &str, x: usize, y: usize, words: &str) {
     html.element("text", &[("class", class), ("x", &x), ("y", &y)], |html| html.text(words));
 }
 
-/// Cut to fit the box.
+/// Returns the machine's name, cut to fit its box.
 fn title(one: &ClusterMachine) -> String {
     let title = if one.note.is_empty() { one.name.clone() } else { format!("{}, {}", one.name, one.note) };
     if title.chars().count() <= LETTERS {

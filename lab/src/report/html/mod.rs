@@ -134,7 +134,7 @@ fn result(html: &mut Html, one: &ScenarioRecord) {
     html.leaf("span", class, word);
 }
 
-/// Kernel or simulator, and the real control plane's version.
+/// Returns kernel or simulator, and the real control plane's version.
 fn place(one: &ScenarioRecord) -> String {
     let plane = one.control_plane.as_ref().map(|plane| format!(", Kubernetes {}", plane.version));
     let kernel = match &one.machine {

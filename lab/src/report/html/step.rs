@@ -3,7 +3,7 @@ use svclab_audit::page::Html;
 use super::super::record::{StepRecord, VerdictWord};
 use super::{bars, time};
 
-/// Folded unless the step has mismatches or promised shares.
+/// Writes a step, folded unless it has mismatches or promised shares.
 pub(super) fn step(html: &mut Html, number: usize, one: &StepRecord) {
     let class = match one.verdict {
         VerdictWord::Passed => "badge good",

@@ -32,10 +32,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) trait Backend {
     type Error: From<Problem> + fmt::Display;
 
-    /// The alternative is the simulator.
+    /// Whether this backend is the kernel, and not the simulator.
     fn is_kernel(&self) -> bool;
 
-    /// The verdict for a step that the backend supports in general but cannot judge here.
+    /// Returns the verdict for a step that the backend supports in general but cannot judge here.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict>;
 
     fn modes(&self) -> ModeByNode;
@@ -60,7 +60,7 @@ pub(super) trait Backend {
 
     async fn send_all(&mut self, plan: &ProbePlan, to: &ProbeTarget) -> Result<Vec<ProbeOutcome>, Self::Error>;
 
-    /// Keeps the connection open under this name.
+    /// Opens a connection and keeps it open under this name.
     async fn open(&mut self, name: &str, plan: &ProbePlan, to: &ProbeTarget) -> Result<ProbeOutcome, Self::Error>;
 
     /// Sends a request over an open connection. `is_alive`: whether it should work. `None`: no such connection.
@@ -68,10 +68,10 @@ pub(super) trait Backend {
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;
 
-    /// The error is the reason for a missing answer.
+    /// Asks for a health check. The error says why there is no answer.
     async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String>;
 
-    /// A service's published address, and the nodes that the load balancer sends to. Waits until these are `wanted`.
+    /// Returns a service's published address and the load balancer's nodes. Waits until these nodes are `wanted`.
     async fn balanced(
         &mut self,
         service: &ObjectKey,
@@ -91,12 +91,12 @@ pub(super) trait Backend {
         None
     }
 
-    /// Why the machine, and not the proxy, caused a failure. Later steps are not judged then.
+    /// Returns why the machine, and not the proxy, caused a failure. Later steps are not judged then.
     fn refused(&self) -> Option<String> {
         None
     }
 
-    /// The audit that the run adds after a step; `None`: before the first step.
+    /// Returns the audit that the run adds after a step; `None`: before the first step.
     fn audit_after(&self, _: Option<&Step>) -> Option<Step> {
         None
     }
@@ -154,7 +154,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
     }
 }
 
-/// Skips the steps after a failed one unless `keep_going`.
+/// Carries out steps, up to a failed one unless `keep_going`.
 pub(super) async fn steps<B: Backend>(
     backend: &mut B,
     steps: &[Step],
@@ -243,12 +243,12 @@ impl Executor {
         let deadline = step.eventually.max(busy).map(|span| backend.now() + span);
         let mut attempts = Attempts::default();
         loop {
-            // The start of an attempt counts: on a slow machine it may take longer than the whole time.
+            // The start of an attempt counts: on a slow machine an attempt may take longer than the whole time.
             let in_time = deadline.is_some_and(|deadline| backend.now() < deadline);
             let mut outcome = self.once(backend, step).await?;
             match attempts.after(outcome.broken.is_empty(), in_time) {
                 NextAttempt::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
-                // A repeated command may undo its own effect.
+                // A step that changes something is not repeated.
                 NextAttempt::Judge if !only_reads => return Ok(outcome),
                 NextAttempt::Judge => {}
                 NextAttempt::Done => {

@@ -118,7 +118,7 @@ impl Executor {
     }
 }
 
-/// `wanted` is `None` if the connection must be dead.
+/// Judges a request over an open connection. `wanted` is `None` if the connection must be dead.
 fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> Vec<Mismatch> {
     let outcomes = std::slice::from_ref(outcome);
     match wanted {
@@ -130,7 +130,7 @@ fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> V
     }
 }
 
-/// The exceeded bounds of `took`.
+/// Returns the bounds of `took` that the requests exceed.
 fn times(expect: &ExpectFile, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     let times = outcomes.iter().map(|outcome| outcome.took);
     let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };

@@ -17,7 +17,7 @@ pub struct FindingFile {
     pub cause: Option<OneOrMany<PlainText>>,
 }
 
-/// `[NAMESPACE/]NAME[:PORT]`
+/// A service in the notation `[NAMESPACE/]NAME[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceRef {
     pub key: ObjectKey,

@@ -118,7 +118,7 @@ impl std::str::FromStr for Ip {
 /// `nodes: 3` or a list.
 #[derive(Debug)]
 pub enum Nodes {
-    /// Named `node-a`, `node-b`, …
+    /// The number of nodes, which are named `node-a`, `node-b`, …
     Count(u64),
     Listed(Vec<Spanned<NodeFile>>),
 }

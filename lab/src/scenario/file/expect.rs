@@ -69,7 +69,7 @@ const fn key(
     ExpectKey { key, is_set, docs }
 }
 
-/// In documentation order. A key without `docs` shares another key's row.
+/// The keys of `expect` in documentation order. A key without `docs` shares another key's row.
 #[rustfmt::skip]
 pub static EXPECT_KEYS: [ExpectKey; 26] = [
     key("answered", |expect| expect.answered.is_some(), &[

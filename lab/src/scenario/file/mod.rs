@@ -93,7 +93,7 @@ pub enum OneFamily {
 #[derive(Debug, Clone)]
 pub enum Manifests {
     Inline(Spanned<String>),
-    /// Relative to the folder of the scenario.
+    /// Paths of files, relative to the folder of the scenario.
     Files(Vec<Spanned<String>>),
 }
 
@@ -175,7 +175,7 @@ pub struct ProbeFile {
 }
 
 impl ProbeFile {
-    /// A probe with defaults except for its ends.
+    /// Returns a probe with defaults except for its ends.
     pub fn plain(from: &Spanned<PlaceRef>, to: &Spanned<ProbeTarget>) -> Self {
         ProbeFile {
             from: from.clone(),

@@ -59,7 +59,7 @@ impl RuleFile {
         }
     }
 
-    /// As in the listing.
+    /// Returns the table's name as in the listing.
     pub fn table(&self) -> String {
         match self.listing() {
             Listing::Nft(table) => table,
@@ -67,7 +67,8 @@ impl RuleFile {
         }
     }
 
-    /// Chains, sets or maps as in the listing, such as `map service-ips` in nftables. `table` is the table itself.
+    /// Returns the chains, sets or maps as in the listing, such as `map service-ips` in nftables. `table` is the table
+    /// itself.
     pub fn objects(&self) -> Vec<String> {
         let kinds = [("chain", &self.chain), ("map", &self.map), ("set", &self.set)];
         let named = kinds.into_iter().flat_map(|(kind, names)| {

@@ -29,9 +29,9 @@ use crate::scenario::error::Problem;
 use crate::scenario::fault::{NodeFault, NodeFaultKind};
 use crate::scenario::values::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PodRef, TimeSpan};
 
-/// The kernel counts processor time in hundredths of a second.
+/// The shortest `idle` step: the kernel counts processor time in hundredths of a second.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
-/// Each pod is a network namespace with a thread.
+/// The most copies of a pod: each is a network namespace with a thread.
 const MOST_COPIES: usize = 10_000;
 
 /// What a step does, as the author wrote it. [`STEP_KEYS`] has the variants' keys in the same order.
@@ -92,12 +92,12 @@ pub enum Effect {
     ReadsOnce,
 }
 
-/// Needs the kernel: the simulator skips the step.
+/// Why a step needs the kernel. The simulator skips such a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelOnly {
-    /// Follows "not simulated:" in reports.
+    /// The text after "not simulated:" in reports.
     pub words: &'static str,
-    /// The simulator skips all later steps, too.
+    /// Whether the simulator skips all later steps, too.
     pub later_steps_depend: bool,
 }
 
@@ -111,7 +111,7 @@ impl KernelOnly {
     }
 }
 
-/// The simulator ignores `took`.
+/// The reason why the simulator ignores `took`.
 pub const DURATIONS: KernelOnly = KernelOnly { words: "how long a request takes", later_steps_depend: false };
 const OWN_REPORTS: Option<KernelOnly> = KernelOnly::showing("what a proxy tells of itself");
 const TRAFFIC: Option<KernelOnly> = KernelOnly::showing("traffic during a change: the simulator changes in no time");
@@ -156,7 +156,8 @@ impl StepKey {
     }
 }
 
-/// In the order of error messages and documentation. A key without `docs` shares its counterpart's row.
+/// The keys of steps, in the order of error messages and documentation. A key without `docs` shares its counterpart's
+/// row.
 #[rustfmt::skip]
 pub static STEP_KEYS: [StepKey; 38] = [
     step("apply", Effect::Objects, &[("`apply: \\|` …", "creates or replaces objects (text or list of files, like `manifests`)")]),
@@ -290,7 +291,7 @@ impl Action {
         }
     }
 
-    /// Depends on the value. [`StepKey::kernel_only`] has the rest.
+    /// Returns why a step with this value needs the kernel. [`StepKey::kernel_only`] applies to all values of a key.
     pub fn kernel_only(&self) -> Option<KernelOnly> {
         match self {
             Action::Probe(probe) if probe.pair.as_ref().is_some_and(|pair| pair.value) => {
@@ -312,7 +313,7 @@ impl Action {
         }
     }
 
-    /// `None` for `killProxy` with `when`.
+    /// Returns what a step does to proxies at once; `None` for other steps, and for `killProxy` with `when`.
     pub fn proxy_action(&self) -> Option<ProxyAction> {
         match self {
             Action::KillProxy(file) if file.when.is_none() => Some(ProxyAction::Kill),

@@ -22,13 +22,13 @@ pub(super) use passive_targets::{ScanPlan, health_check, judge_scan, scan, vip};
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// A longer silence counts as a drop. Within one machine an answer takes far less than a millisecond.
 const SILENCE: Duration = Duration::from_millis(700);
-/// A random choice of two backends passes a `sticky` check with probability 2^-19.
+/// The least requests of a `sticky` check: a random choice of two backends passes with probability 2^-19.
 const STICKY_PROBES: usize = 20;
-/// A random choice of two backends passes a `turns` check with probability 2^-19.
+/// The rounds of a `turns` check: a random choice of two backends passes with probability 2^-19.
 const TURNS: usize = 10;
-/// The lab keeps each outcome until the step is judged.
+/// The most requests of a step: the lab keeps each outcome until the step is judged.
 const MOST_PROBES: usize = 1_000_000;
-/// Each open request has a socket.
+/// The most requests at a time: each has a socket.
 const MOST_AT_A_TIME: usize = 10_000;
 const CONCURRENCY: usize = 16;
 
@@ -65,7 +65,7 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
             format!("pair: two datagrams at once go over UDP, not {}", probe.protocol),
         ));
     }
-    // The second datagram of a pair takes the first one's path.
+    // Pairs are not independent draws: the second datagram takes the first one's path.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
     Ok(ProbePlan { drawn, pair, probe, count, concurrency, route, wanted })
 }
@@ -79,7 +79,7 @@ fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Pr
     }
 }
 
-/// Defaults to 1 for `turns`: the order of parallel requests is unknown.
+/// Returns the number of parallel requests: 1 for `turns`, as their order is unknown, unless written.
 fn at_a_time(file: &ProbeFile, wanted: &ProbePromise) -> Result<usize, Problem> {
     let written = bounded(file.concurrency, file.from.referenced)?;
     let ProbePromise::Answered { turns: Some(_), by, sticky, .. } = wanted else {
@@ -165,7 +165,7 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
     Ok((service.clone(), probe, route))
 }
 
-/// `None`: the connection must be dead.
+/// Returns the promise of a `send` step; `None` if the connection must be dead.
 pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePromise>, Problem> {
     if expect.alive == Some(false) {
         let more = expect.answered.is_some() || expect.same_as.is_some() || expect.differs_from.is_some();
@@ -188,7 +188,7 @@ pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<ClusterH
         .map_err(|message| Problem::new(place.referenced, message))
 }
 
-/// All possible source addresses of a place. A node also has the first address of each pod range.
+/// Returns a place's source addresses. A node also has the first address of each pod range.
 pub(super) fn addresses(store: &Store, place: &ClusterHost) -> Result<Vec<IpAddr>, String> {
     let spec = store.cluster_spec();
     let none = |kind: &str, name: &str, known: Vec<&str>| {
@@ -423,7 +423,7 @@ fn source(store: &Store, expect: &ExpectFile, from: &ClusterHost) -> Result<Opti
     Ok(Some(wanted))
 }
 
-/// The written number if it is enough for the claim, else the needed number.
+/// Returns the written number of requests if it is enough for the claim, else the needed number.
 fn count(written: Option<&Spanned<usize>>, wanted: &ProbePromise, expect: &ExpectFile) -> Result<usize, Problem> {
     let at = written.map_or(Location::UNKNOWN, |count| count.referenced);
     let for_shares = |by: &[(String, Option<f64>)], skew: f64| {

@@ -57,7 +57,7 @@ fn list(ports: &BTreeSet<u16>) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
-/// Of `family`, or else the first.
+/// Returns the address of a service's health check on a node, of `family` or else of the first family.
 pub(in crate::scenario) fn health_check(
     store: &Store,
     node: &str,

@@ -11,8 +11,8 @@ use super::feed::{Feed, ObjectsVersion};
 use super::proxy::HEALTH;
 use crate::expect::Mismatch;
 
-/// A full sync takes far less than a second, but three proxies starting together on a loaded or emulated machine took
-/// 20 s.
+/// The limit of a wait. A full sync takes far less than a second, but three proxies starting together on a loaded or
+/// emulated machine took 20 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
 const ANSWER: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ pub(super) enum ReadinessQuestion {
 }
 
 impl ReadinessQuestion {
-    /// `Err`: not yet, with the reason. `None`: no answer.
+    /// Asks the proxy once. `Err`: not yet, with the reason. `None`: no answer.
     async fn ask(&self, cluster: &Cluster, feed: &Feed, node: &str, place: &ClusterHost) -> Option<Result<(), String>> {
         let (address, path) = match self {
             ReadinessQuestion::Version(_) => (HEALTH, "/healthz"),

@@ -22,9 +22,9 @@ use crate::scenario::values::OneOrMany;
 
 /// How long rules may be wrong after a step with `--audit`: a proxy may still work after reporting the change.
 const SETTLES: Duration = Duration::from_secs(10);
-/// Between two attempts, each of which runs the node's tools.
+/// The pause between two attempts, each of which runs the node's tools.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Judges all objects: the proxies have applied them.
+/// Judges objects of any age: the proxies have applied them all.
 const NEVER_TOO_NEW: i64 = i64::MIN;
 
 impl KernelLab {
@@ -47,7 +47,7 @@ impl KernelLab {
             audit(&snapshot, &options).map_err(|error| error.to_string())
         });
         let mut report: Report = work.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
-        // The marker service changes with every step; nodes without a running proxy do not follow.
+        // Ignores the marker service: nodes without a running proxy do not follow its changes.
         if let Some(marker) = &self.marker {
             report.findings.retain(|finding| !marker.is(&finding.service));
         }
@@ -55,8 +55,8 @@ impl KernelLab {
         Ok(report)
     }
 
-    /// The audit of `--audit` after a step; `None`: before the first step. Skips nodes that have no running proxy, have
-    /// a fault, are cut off, or drain IPVS connections (their service addresses stay bound).
+    /// Returns the audit of `--audit` after a step; `None`: before the first step. Skips nodes that have no running
+    /// proxy, have a fault, are cut off, or drain IPVS connections (their service addresses stay bound).
     pub(super) fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
         let is_off = !self.audits || self.refused.is_some() || self.feed.withholds();
         if is_off || step.is_some_and(|step| !step.changes_rules()) {

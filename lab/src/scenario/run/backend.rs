@@ -33,7 +33,7 @@ pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
 const ONE_PORT: Duration = Duration::from_secs(5);
 
-/// Of both svcproxy and kube-proxy.
+/// The nftables tables of both svcproxy and kube-proxy.
 pub(super) const NFT_TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
 const NO_SUCH_TABLE: &str = "No such file or directory";
 
@@ -94,8 +94,7 @@ impl Backend for KernelLab {
         Ok(saved)
     }
 
-    /// If all requests must be answered, stops after the first batch with a missing answer: hundreds of time-outs take
-    /// minutes.
+    /// Stops after the first batch with a missing answer if all must be answered: hundreds of time-outs take minutes.
     async fn send_all(&mut self, plan: &ProbePlan, _: &ProbeTarget) -> Result<Vec<ProbeOutcome>, LabError> {
         self.route(plan.route.as_ref(), true).await?;
         let patient = !matches!(plan.wanted, ProbePromise::Answered { .. });
@@ -117,7 +116,7 @@ impl Backend for KernelLab {
         Ok(outcomes)
     }
 
-    /// Keeps the route as long as the connection.
+    /// Opens a connection and keeps the client's route as long as the connection.
     async fn open(&mut self, name: &str, plan: &ProbePlan, _: &ProbeTarget) -> Result<ProbeOutcome, LabError> {
         self.route(plan.route.as_ref(), true).await?;
         let start = Instant::now();
@@ -273,7 +272,7 @@ impl KernelLab {
         }
     }
 
-    /// The output of `nft list table`; empty without the table.
+    /// Returns the output of `nft list table`; empty without the table.
     pub(super) async fn table(&self, place: &ClusterHost, table: &str) -> Result<String, LabError> {
         let argv: Vec<String> =
             ["nft", "list", "table"].into_iter().chain(table.split(' ')).map(str::to_owned).collect();

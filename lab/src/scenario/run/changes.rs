@@ -18,9 +18,9 @@ const WORKERS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 const TOLD: usize = 3;
 
-/// Of a proxy: Services, EndpointSlices, a Node.
+/// The number of a proxy's watches: Services, EndpointSlices, a Node.
 const WATCHES: usize = 3;
-/// client-go's reflectors back off for up to 30 s.
+/// The limit for hostile answers: client-go's reflectors back off for up to 30 s.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -55,7 +55,7 @@ impl KernelLab {
         Ok(StepOutcome { not_judged: refused, ..seen })
     }
 
-    /// Waits for the proxies if the API now withholds nothing.
+    /// Changes the API's fault, and waits for the proxies if it now withholds nothing.
     pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         self.feed.misbehave(what).await?;
@@ -82,7 +82,7 @@ impl KernelLab {
     pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<StepOutcome, LabError> {
         let resolved = self.store.read(|store| resolve::traffic(store, file));
         let (service, probe, route) = resolved.map_err(|problem| LabError::Step(problem.message))?;
-        // Keeps the route as long as the traffic.
+        // Keeps the client's route as long as the traffic.
         self.route(route.as_ref(), true).await?;
         let prober = self.cluster.prober(&probe.from)?;
         let workers = if file.source_port.is_some() { 1 } else { file.concurrency.unwrap_or(WORKERS).max(1) };

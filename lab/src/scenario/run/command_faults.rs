@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 use crate::scenario::fault::{CommandFaultKind, IptablesCommand};
 use crate::scenario::file::Action;
 
-/// The proxy's `PATH` on each node with a `commandFault`. `path` has the real commands.
+/// Returns the proxy's `PATH` on each node with a `commandFault`. `path` has the real commands.
 pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, LabError> {
     let meeting = scenario.steps.iter().flat_map(|step| match &step.action {
         Action::CommandFault(_) => step.nodes.as_slice(),
@@ -33,11 +33,11 @@ pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, 
     Ok(paths)
 }
 
-/// `None` ends the fault.
+/// Begins a command's fault on a node; `None` ends the fault.
 pub(super) fn set(node: &str, command: IptablesCommand, does: Option<CommandFaultKind>) -> Result<(), LabError> {
     let (directory, file) = (directory(node), switch(node, command));
     let done = match does {
-        // Atomic: a command may be reading the file.
+        // Replaces the file atomically: a command may be reading it.
         Some(does) => {
             let fresh = directory.join("fresh");
             fs::write(&fresh, format!("{}\n", does.word())).and_then(|()| fs::rename(&fresh, &file))
@@ -66,7 +66,8 @@ pub(super) fn take_hits(node: &str, command: IptablesCommand) -> Vec<FaultHit> {
 }
 
 impl FaultHit {
-    /// The remaining processes. A zombie command counts, as the proxy is its parent; a zombie child does not.
+    /// Returns the processes that still exist. A zombie command counts, as the proxy is its parent; a zombie child does
+    /// not.
     pub(super) fn left(&self) -> Vec<i32> {
         let there = |index: usize, pid: i32| {
             let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
@@ -78,7 +79,7 @@ impl FaultHit {
     }
 }
 
-/// The kernel names a process after the first 15 bytes of its script's name.
+/// Whether a process is the command: the kernel names a process after the first 15 bytes of its script's name.
 fn is_called(comm: &str, command: IptablesCommand) -> bool {
     command.names().iter().any(|name| name.chars().take(15).eq(comm.chars()))
 }
@@ -112,7 +113,8 @@ fn write_all(directory: &Path, path: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Garbage is invalid UTF-8 in invalid rules, longer than a pipe's buffer (64 KiB), on both outputs.
+/// Returns the script that replaces a command. Garbage is invalid UTF-8 in invalid rules, longer than a pipe's buffer
+/// (64 KiB), on both outputs.
 fn script(directory: &Path, command: IptablesCommand, real: &Path) -> String {
     let (file, real) = (directory.join(command.to_string()), real.display());
     let file = file.display();

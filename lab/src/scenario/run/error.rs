@@ -37,7 +37,7 @@ pub enum LabError {
     Refused(String),
     #[error("{command} on {place}: {problem}")]
     Command { command: String, place: String, problem: String },
-    /// The check before the run should have rejected the step.
+    /// A step that the check before the run should have rejected.
     #[error("{0}")]
     Step(String),
 }
@@ -64,7 +64,7 @@ impl LabError {
     }
 }
 
-/// The check before the run reports the place in the file.
+/// Drops the place in the file, which the check before the run reports.
 impl From<Problem> for LabError {
     fn from(problem: Problem) -> Self {
         LabError::Step(problem.message)

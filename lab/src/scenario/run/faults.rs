@@ -31,7 +31,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Steps do not wait for these nodes' proxies.
+    /// Returns the nodes with a fault; steps do not wait for their proxies.
     pub(super) fn nodes(&self) -> BTreeSet<String> {
         self.commands.keys().chain(self.locks.keys()).chain(self.writers.keys()).cloned().collect()
     }

@@ -19,7 +19,7 @@ use super::error::{LabError, make};
 
 pub(super) const API_PORT: u16 = 6443;
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT);
-/// Proxies report the seen version of each kind: with frequent bookmarks a step need not wait for unchanged kinds.
+/// The interval of bookmarks, which advance the version that proxies report for unchanged kinds.
 const BOOKMARKS: Duration = Duration::from_millis(25);
 
 const NO_API: &str = "this run has no Kubernetes API: leave out --source manifests";
@@ -196,12 +196,12 @@ impl Feed {
         }
     }
 
-    /// While true, no step can wait for the proxies.
+    /// Whether the API withholds changes, so that no step can wait for the proxies.
     pub(super) fn withholds(&self) -> bool {
         matches!(self, Feed::Api { server, .. } if server.withholds())
     }
 
-    /// `health`: the `/healthz` of `node`'s proxy.
+    /// Whether `node`'s proxy has applied `version`. `health`: the proxy's answer to `/healthz`.
     pub(super) fn has_applied(&self, node: &str, health: &serde_json::Value, version: &ObjectsVersion) -> bool {
         let applied = |value: Option<&serde_json::Value>| {
             value.and_then(serde_json::Value::as_str).and_then(|text| text.parse::<u64>().ok())

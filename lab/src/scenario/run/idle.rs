@@ -23,7 +23,7 @@ const CALM: Duration = Duration::from_millis(500);
 /// Short-lived resources (a connection, pipes of a command) may exist this long after the measurement.
 const MOMENT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// A sample may hit a child between fork and exec, whose memory counts twice or not at all: take the median.
+/// The samples of a median: one may count a child between fork and exec twice or not at all.
 const LOOKS: usize = 3;
 const APART: Duration = Duration::from_millis(10);
 const SHOWN: usize = 3;
@@ -155,7 +155,7 @@ impl KernelLab {
     }
 }
 
-/// What has grown, if it stays so for [`MOMENT`].
+/// Returns what has grown, if it stays grown for [`MOMENT`].
 async fn stays_grown(handle: &ProcessHandle, before: &ProxySample) -> Option<String> {
     let deadline = Instant::now() + MOMENT;
     loop {

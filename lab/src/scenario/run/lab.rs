@@ -124,7 +124,7 @@ impl KernelLab {
         self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
     }
 
-    /// Also publishes load-balancer addresses. Returns a real API server's refusal.
+    /// Publishes the objects, also load-balancer addresses. Returns a real API server's refusal.
     pub(super) async fn publish(&mut self) -> Result<Option<String>, LabError> {
         match self.feed.publish(&self.store).await {
             Err(LabError::ControlPlane(error)) if error.is_refusal() => {
@@ -243,7 +243,7 @@ fn machine_path() -> String {
     std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())
 }
 
-/// A directory with the commands of the chosen iptables; `None`: the machine's choice.
+/// Returns a directory with the commands of the chosen iptables; `None`: the machine's choice.
 fn tools(variant: IptablesVariant) -> Result<Option<PathBuf>, LabError> {
     let program = match variant {
         IptablesVariant::Auto => return Ok(None),

@@ -27,7 +27,7 @@ const NAME: &str = "marker";
 const FROM_THE_END: u64 = 3;
 /// The interval of attempts, and so the resolution of the measurement.
 const EVERY: Duration = Duration::from_millis(10);
-/// Nodes without the marker's rules do not answer.
+/// The limit of an attempt: nodes without the marker's rules do not answer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
 pub(super) fn key() -> String {
@@ -35,12 +35,12 @@ pub(super) fn key() -> String {
 }
 
 pub(super) struct Marker {
-    /// Of the endpoint.
+    /// The endpoint's node.
     node: String,
     /// Cluster IP and endpoint address, per family.
     families: Vec<(IpAddr, IpAddr)>,
     port: u16,
-    /// At the newest endpoint ports.
+    /// Listeners at the newest endpoint ports.
     listeners: Vec<TcpListener>,
 }
 
@@ -56,7 +56,7 @@ impl Marker {
         self.families.iter().flat_map(|(service, endpoint)| [service.to_string(), endpoint.to_string()]).collect()
     }
 
-    /// Matches the marker by name, or by the address of a former port.
+    /// Whether `service` is the marker, by name or by the address of a former port.
     pub(super) fn is(&self, service: &str) -> bool {
         let (name, _) = service.rsplit_once(':').unwrap_or((service, ""));
         let gone = name.strip_prefix("(no service)/").and_then(|address| address.parse::<IpAddr>().ok());

@@ -7,7 +7,7 @@ use crate::mode::Mode;
 use crate::report::Figures;
 
 impl KernelLab {
-    /// `None`: the rules cannot be read.
+    /// Returns what the proxies cost; `None` if the rules cannot be read.
     pub(super) async fn figures(&self) -> Option<Figures> {
         let used = self.proxies.usage();
         let mut figures = Figures {

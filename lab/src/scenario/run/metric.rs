@@ -16,10 +16,10 @@ use crate::scenario::file::{ExpectFile, HealthPath};
 use crate::scenario::rule_checks;
 
 pub(super) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
-/// Generous: the proxy reads rule counters for its metrics.
+/// The limit of a request for metrics; generous, as the proxy reads rule counters.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `None` without samples.
+/// Returns the sum of a metric's samples; `None` without samples.
 pub(super) fn sum(text: &str, name: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;

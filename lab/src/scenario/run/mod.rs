@@ -126,7 +126,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     report.control_plane = options.control_plane.as_ref().map(ControlPlane::of);
     match KernelLab::start(scenario, options).await {
         Ok(mut lab) => {
-            // Hours of steps may follow the failed one.
+            // A damaged scenario ends at the failed step, as hours of steps may follow.
             let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
             let keep_going = options.keep_going && !is_damaged;
             execute::steps(&mut lab, &scenario.steps, keep_going, |done| {

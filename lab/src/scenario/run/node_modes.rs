@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::mode::Mode;
 
 pub(super) struct NodeModes {
-    /// Nodes that no step has changed.
+    /// The mode of nodes whose mode no step has changed.
     first: Mode,
     changed: BTreeMap<String, Mode>,
     left_ipvs: BTreeSet<String>,
@@ -33,8 +33,8 @@ impl NodeModes {
         self.left_ipvs.remove(node);
     }
 
-    /// Nodes that left IPVS mode without a later `--cleanup`: virtual servers and addresses may remain until
-    /// connections end.
+    /// Returns the nodes that left IPVS mode without a later `--cleanup`: virtual servers and addresses may remain
+    /// until connections end.
     pub(super) fn draining(&self) -> &BTreeSet<String> {
         &self.left_ipvs
     }

@@ -9,7 +9,7 @@ use super::lab::KernelLab;
 use crate::scenario::execute::StepOutcome;
 
 impl KernelLab {
-    /// Cuts off the API first, so that no event passes.
+    /// Cuts nodes off, first from the API, so that no event passes.
     pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         for node in nodes {
             self.feed.cut_off(node, true)?;
@@ -19,7 +19,7 @@ impl KernelLab {
         Ok(StepOutcome::new(nodes.join(", "), []))
     }
 
-    /// Waits until the proxies have caught up.
+    /// Reconnects nodes and waits until their proxies have caught up.
     pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         for node in nodes {

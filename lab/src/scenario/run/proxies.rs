@@ -107,7 +107,7 @@ impl Proxies {
         self.proxy.is_foreign()
     }
 
-    /// Why the machine, and not the foreign proxy, is to blame: it refused a privilege that every node grants.
+    /// Returns why the machine is to blame: it refused a privilege that every node grants.
     pub(super) fn refused(&self) -> Option<String> {
         let seen = || self.logs(usize::MAX).contains(TOO_LONG);
         (self.are_foreign() && sandbox::lacks_root() && seen()).then(|| {
@@ -118,7 +118,7 @@ impl Proxies {
         })
     }
 
-    /// Must not run while the proxy starts and reads the file.
+    /// Writes the proxy's configuration file. Must not run while the proxy starts and reads the file.
     fn configure(&self, feed: &Feed, node: &str) -> Result<(), ClusterError> {
         let mut config = self.settings.configuration(self.mode_of(node), self.schedulers.get(node).copied());
         if let Some(kubeconfig) = feed.kubeconfig(node) {
@@ -161,7 +161,7 @@ impl Proxies {
         process
     }
 
-    /// Asks whether the proxy has applied `version`; `None`: whether it is healthy.
+    /// Returns the question whether the proxy has applied `version`; `None`: whether it is healthy.
     fn question(
         &self,
         feed: &Feed,
@@ -250,7 +250,7 @@ impl Proxies {
         self.running.get(node)
     }
 
-    /// Nodes with a running proxy, sorted, without `cut_off`.
+    /// Returns the nodes with a running proxy, sorted, without `cut_off`.
     pub(super) fn running(&self, cut_off: &BTreeSet<String>) -> Vec<String> {
         self.running.keys().filter(|node| !cut_off.contains(*node)).cloned().collect()
     }
@@ -301,12 +301,12 @@ impl Proxies {
     }
 }
 
-/// One directory per configuration file, like a mounted ConfigMap: a proxy may watch the directory.
+/// Each configuration file has its own directory, like a mounted ConfigMap: a proxy may watch the directory.
 pub(super) fn configuration(node: &str) -> PathBuf {
     PathBuf::from(WORK_DIR).join("config").join(node).join("config.yaml")
 }
 
-/// Uses env(1) for variables.
+/// Returns a process's command line, with env(1) for its variables.
 fn argv(process: ProcessSpec) -> Vec<String> {
     let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
     let program = process.program.display().to_string();

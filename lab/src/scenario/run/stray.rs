@@ -6,8 +6,8 @@ use super::error::LabError;
 use super::lab::KernelLab;
 
 impl KernelLab {
-    /// The pod at the other end sends the segment. Does nothing if the connection does not answer: the step detects
-    /// that.
+    /// Sends a stray segment from the pod at a connection's other end. Does nothing if the connection is dead: the step
+    /// detects that.
     pub(super) async fn send_stray(&mut self, name: &str) -> Result<(), LabError> {
         let Some(connection) = self.connections.get_mut(name) else { return Ok(()) };
         let slow = || ClusterError::kernel(format!("connection {name}"));

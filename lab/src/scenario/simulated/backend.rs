@@ -31,7 +31,7 @@ impl Backend for SimLab {
         false
     }
 
-    /// The simulator models load balancers that route, not those that proxy.
+    /// Leaves out load balancers that proxy: the simulator models only those that route.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
         let target = match &step.action {
             Action::Probe(file) => &file.to.value,

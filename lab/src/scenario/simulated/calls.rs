@@ -69,7 +69,7 @@ impl SimLab {
         Ok(self.outcome(answer, &later))
     }
 
-    /// The lab's clients reset connections to leave no port in TIME_WAIT.
+    /// Resets a connection, as the lab's clients do to leave no port in TIME_WAIT.
     pub(super) fn reset_connection(&mut self, sent: &SentRequest) -> Result<(), SimError> {
         self.both_legs(sent, Packet::reset)
     }
@@ -124,7 +124,7 @@ impl SimLab {
         calls.collect()
     }
 
-    /// TCP tries one backend after another, UDP tries one.
+    /// Connects a relay to a backend. TCP tries one backend after another, UDP tries one.
     fn connect_to_backend(
         &mut self,
         node: String,

@@ -10,7 +10,7 @@ use crate::expect::counters::{ListedRule, Ruleset};
 
 type RulePosition = (Family, String, String, usize);
 
-/// By host and rule, since the host's last rule change.
+/// Packets by host and rule, since the host's last rule change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RuleCounters(BTreeMap<String, BTreeMap<RulePosition, u64>>);
 

@@ -46,7 +46,7 @@ pub enum SimError {
     Step(String),
 }
 
-/// The check before the run reports the place in the file.
+/// Drops the place in the file, which the check before the run reports.
 impl From<Problem> for SimError {
     fn from(problem: Problem) -> Self {
         SimError::Step(problem.message)
@@ -60,7 +60,7 @@ pub(super) struct ProxySetup {
     runs: bool,
 }
 
-/// Each request has its own source port, from here on.
+/// The first request's source port. Each request has its own.
 const FIRST_PORT: u16 = 32_768;
 
 pub struct SimLab {
@@ -192,7 +192,8 @@ impl SimLab {
         Ok(self.machines.route(&self.spec, &self.settings)?)
     }
 
-    /// The nodes at which a client's requests arrive; empty if the client has a route. Adds `route` permanently.
+    /// Returns the nodes at which a client's requests arrive; empty if the client has a route. Adds `route`
+    /// permanently.
     pub(super) fn entrances(
         &mut self,
         probe: &Probe,
@@ -232,7 +233,7 @@ impl SimLab {
     }
 }
 
-/// Defaults to the kernel's `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`.
+/// Returns UDP's timeouts, by default the kernel's `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`.
 fn silence(proxy: &ProxySettings) -> UdpTimeouts {
     UdpTimeouts {
         single: proxy.conntrack.udp_timeout.map_or(Duration::from_secs(30), |time| time.0),

@@ -19,7 +19,7 @@ pub struct HostSettings {
     /// Set by proxies that serve node ports on loopback addresses.
     pub route_localnet: bool,
     pub tcp_be_liberal: bool,
-    /// Client, range, node.
+    /// Clients' routes: client, destination range, node.
     pub routes: Vec<(String, IpNet, String)>,
 }
 
@@ -31,7 +31,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// The simulated host's name. A host-network pod is its node.
+/// Returns the simulated host's name. A host-network pod is its node.
 pub fn machine(spec: &ClusterSpec, place: &ClusterHost) -> String {
     let on_host = |namespace: &str, name: &str| {
         spec.pods.iter().find(|pod| pod.host_network && pod.namespace == namespace && pod.name == name)
@@ -192,7 +192,7 @@ fn listening(pod: &PodSpec) -> impl Iterator<Item = (Number, u16)> {
     pod.ports.iter().map(|port| (number(port.protocol), port.port))
 }
 
-/// The first address of the node's pod range.
+/// Returns the gateway, which is the first address of the node's pod range.
 fn gateway(range: &IpNet) -> Option<IpNet> {
     Some(IpNet::new_assert(nth_address(*range, 1)?, range.prefix_len()))
 }

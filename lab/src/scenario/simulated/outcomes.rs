@@ -17,7 +17,7 @@ use crate::scenario::values::{PlaceRef, ProbeTarget, spanned};
 pub struct CallText {
     pub from: String,
     pub to: String,
-    /// For targets without a protocol.
+    /// The protocol, for targets that name none.
     pub protocol: Option<Protocol>,
     /// The node that a client sends to.
     pub via: Option<String>,
@@ -38,7 +38,7 @@ impl SimLab {
         self.local_endpoints(node, address, port).is_some_and(|local| local > 0)
     }
 
-    /// All outcomes with exact probabilities. Leaves no state.
+    /// Returns all outcomes with exact probabilities. Leaves no state.
     pub fn explain(&mut self, call: &CallText) -> Result<CallOutcomes, SimError> {
         let unplaced = |problem: String| SimError::Step(problem);
         let from: PlaceRef = call.from.parse().map_err(unplaced)?;

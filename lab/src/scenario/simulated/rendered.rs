@@ -7,7 +7,7 @@ use svclab_sim::relays::{self, Relay, RelayPort};
 #[derive(Debug, Clone, Default)]
 pub struct Rendered {
     pub state: NodeState,
-    /// Local endpoints by `healthCheckNodePort`.
+    /// The number of local endpoints by family and `healthCheckNodePort`.
     pub health: BTreeMap<(Family, u16), usize>,
     /// Listening ports kept only for open connections.
     pub held: BTreeSet<RelayPort>,

@@ -8,7 +8,7 @@ use crate::mode::Mode;
 use crate::report::{SIMULATED, ScenarioReport};
 use crate::scenario::{Scenario, execute};
 
-/// Skips the steps after a failed one unless `keep_going`.
+/// Runs a scenario, up to a failed step unless `keep_going`.
 pub fn run(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode, keep_going: bool) -> ScenarioReport {
     let mut report = execute::empty_report(scenario, mode, SIMULATED);
     match SimLab::start(scenario, source, mode) {

@@ -56,7 +56,7 @@ pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerd
     }
 }
 
-/// The name that the server reports: the pod, or on a node the host-network pod with that port.
+/// Returns the name that the server reports: the pod, or on a node the host-network pod with that port.
 fn server(spec: &ClusterSpec, machine: &str, at: SocketAddr) -> String {
     if let Some(pod) = machine.strip_prefix("pod/") {
         return pod.to_owned();

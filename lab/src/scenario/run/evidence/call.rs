@@ -40,8 +40,8 @@ impl KernelLab {
     }
 }
 
-/// The node whose rules decide: the one with the called address, as other nodes forward such packets unchanged; else
-/// the caller's node; else the called pod's node.
+/// Returns the node whose rules decide: the one with the called address, as other nodes forward such packets unchanged;
+/// else the caller's node; else the called pod's node.
 fn deciding(spec: &ClusterSpec, from: &ClusterHost, to: IpAddr) -> Option<String> {
     let has = |addresses: &[IpAddr]| addresses.contains(&to);
     let called = spec.nodes.iter().find(|node| has(&node.addresses) || has(&node.extra_addresses));

@@ -13,7 +13,7 @@ use crate::scenario::resolve::ProbePlan;
 
 const SNAP_LENGTH: u32 = 256;
 const MOST: usize = 1000;
-/// Covers the retransmission of a SYN after 1 s (RFC 6298).
+/// The longest wait for an answer, which covers the retransmission of a SYN after 1 s (RFC 6298).
 const SILENCE: Duration = Duration::from_millis(1500);
 /// The time for packets after the answer.
 const REST: Duration = Duration::from_millis(50);

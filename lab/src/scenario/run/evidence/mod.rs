@@ -22,7 +22,7 @@ use crate::explanation;
 use crate::report::{Evidence, StepVerdict};
 use crate::scenario::{Scenario, Step, execute};
 
-/// Failed steps with evidence: later failures usually follow from earlier ones.
+/// The most failed steps with evidence: later failures usually follow from earlier ones.
 const MOST: usize = 3;
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -87,7 +87,7 @@ impl EvidenceKeeper {
     }
 }
 
-/// Manifest files in or below the scenario's folder.
+/// Returns the manifest files in or below the scenario's folder.
 fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
     let beside = scenario.path.parent().unwrap_or(Path::new(""));
     let named = scenario.files.iter();

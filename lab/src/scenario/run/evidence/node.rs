@@ -13,7 +13,7 @@ use crate::bundle;
 
 /// Limits of `svclab collect` in seconds, in all and per tool; shorter than [`LIMIT`].
 const COLLECT: (u64, u64) = (8, 4);
-/// The fallback if `conntrack` is missing.
+/// The kernel's file of conntrack entries, for nodes without the program `conntrack`.
 const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
 
 impl KernelLab {
@@ -63,7 +63,7 @@ impl KernelLab {
         if output.success() { Ok(archive) } else { Err(last()) }
     }
 
-    /// Conntrack entries of both families.
+    /// Returns the conntrack entries of both families.
     async fn connections_of(&self, node: &str) -> Result<String, String> {
         let place = ClusterHost::Node(node.to_owned());
         let mut text = String::new();

@@ -17,7 +17,7 @@ pub(super) struct BuiltPods {
 }
 
 impl KernelLab {
-    /// New pods are pending from now on; returns the existing ones.
+    /// Keeps new pods pending from now on; returns the existing ones.
     pub(super) fn hold_pods(&self) -> BuiltPods {
         let (pods, vips) = self.store.write(|store| {
             store.hold_pods();

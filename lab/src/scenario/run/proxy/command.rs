@@ -50,11 +50,11 @@ fn unknown_place(part: &str) -> Option<String> {
     if PLACES.contains(&place) { unknown_place(&part[end + 1..]) } else { Some(part[start..=end].to_owned()) }
 }
 
-/// Standard output, then standard error: proxies print their version on either.
+/// Returns the command's standard output, then standard error: proxies print their version on either.
 pub(super) fn output(command: &[String]) -> Result<String, String> {
     let shown = command.join(" ");
     let [program, arguments @ ..] = command else { return Err("no program".to_owned()) };
-    // Files, as a full pipe would block the program.
+    // The output goes to files, as a full pipe would block the program.
     let file = || tempfile::tempfile().map_err(|error| format!("cannot make a temporary file: {error}"));
     let (mut out, mut err) = (file()?, file()?);
     let shared = |file: &std::fs::File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());

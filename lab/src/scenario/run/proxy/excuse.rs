@@ -16,7 +16,7 @@ pub(super) type Excuses = BTreeMap<String, ExcuseEntry>;
 pub(super) enum ExcuseEntry {
     Reason(String),
     One(Excuse),
-    /// The first match counts.
+    /// Several excuses, of which the first that matches counts.
     Several(Vec<Excuse>),
 }
 
@@ -80,7 +80,7 @@ impl Excuse {
     }
 }
 
-/// `None` in `versions` fits every version.
+/// Whether `version` is one of `versions`; `None` in `versions` fits every version.
 pub(super) fn fits(versions: Option<&VersionReq>, version: Option<&Version>) -> bool {
     versions.is_none_or(|versions| {
         // A pre-release counts as its release; `VersionReq` would reject it.

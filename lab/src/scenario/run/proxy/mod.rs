@@ -48,7 +48,7 @@ pub struct ForeignProxy {
     #[serde(skip)]
     found: Option<Version>,
     pub init: Option<Vec<String>>,
-    /// For the proxy and its other commands.
+    /// Environment variables for the proxy and its other commands.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     #[serde(default)]
@@ -142,7 +142,7 @@ impl ForeignProxy {
         programs
     }
 
-    /// Also resolves programs and asks for the version.
+    /// Checks the description, resolves programs and asks for the version.
     fn checked(mut self, first: Option<&Path>) -> Result<ForeignProxy, String> {
         self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
         for (name, value) in &self.env {

@@ -6,7 +6,7 @@ use super::super::marker;
 use super::listeners;
 use crate::expect::counters::Ruleset;
 
-/// By `FAMILY TABLE CHAIN`, including empty chains, sets, virtual servers and addresses.
+/// A node's rules by `FAMILY TABLE CHAIN`, including empty chains, sets, virtual servers and addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeRules(BTreeMap<String, Vec<String>>);
 
@@ -16,7 +16,7 @@ impl NodeRules {
         let ruleset = Ruleset::parse(saved);
         let name = |table: &str, chain: &str| format!("{family} {table} {chain}");
         self.0.extend(ruleset.chains.iter().map(|(table, chain)| (name(table, chain), Vec::new())));
-        // The marker service changes all the time.
+        // Ignores the marker service, which changes all the time.
         let marker = marker::key();
         let (of_marker, others): (Vec<_>, Vec<_>) = ruleset.rules.iter().partition(|rule| rule.text.contains(&marker));
         for rule in others {
@@ -169,7 +169,7 @@ fn without_draw_order(rules: &[String]) -> Vec<String> {
 
 const DRAWS: &str = "numgen random mod ";
 
-/// iptables(8).
+/// The built-in chains of iptables(8).
 const KERNELS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 fn difference(chain: &str, here: Option<&Vec<String>>, fresh: Option<&Vec<String>>) -> Option<String> {

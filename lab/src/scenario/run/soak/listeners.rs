@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const LISTENERS: &str = "filter KUBE-NODEPORT-NON-LOCAL";
 const LEADING: [&str; 2] = ["nat KUBE-PORTALS-", "nat KUBE-NODEPORT-"];
 
-/// By `FAMILY TABLE CHAIN`. A port without a listener keeps its number.
+/// Replaces the ports in `rules`, which are by `FAMILY TABLE CHAIN`. A port without a listener keeps its number.
 pub(super) fn name_ports(rules: &mut BTreeMap<String, Vec<String>>) {
     for family in ["IPv4", "IPv6"] {
         let Some(letting_in) = rules.get_mut(&format!("{family} {LISTENERS}")) else { continue };
@@ -23,7 +23,7 @@ pub(super) fn name_ports(rules: &mut BTreeMap<String, Vec<String>>) {
     }
 }
 
-/// Protocol, port and service port of a rule for a listener.
+/// Returns protocol, port and service port of a rule for a listener.
 fn listener(rule: &str) -> Option<((String, String), String)> {
     let name = rule.split('"').nth(1)?;
     let of = |flag: &str| rule.split_once(flag)?.1.split(' ').next().map(str::to_owned);

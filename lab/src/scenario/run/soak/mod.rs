@@ -37,9 +37,9 @@ use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 
 /// Changes before the measurement: the number of objects must be stable while memory is judged.
 const POPULATION: usize = 1000;
-/// Waits for the proxies after so many of these changes.
+/// Waits for the proxies whenever so many changes were made.
 const AT_ONCE: usize = 200;
-/// The longest stall of log readers (else two tenths of the time): a proxy's buffer is limited.
+/// The longest stall of log readers, which else lasts two tenths of the time: a proxy's buffer is limited.
 const UNREAD: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 pub const PARTS: u32 = 10;
@@ -48,7 +48,7 @@ const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
 const LOOKS: usize = 10;
 /// Proxies in nftables mode finish delayed work within this time.
 const AT_REST: Duration = Duration::from_millis(1500);
-/// Has the service addresses of IPVS mode.
+/// The device with the service addresses of IPVS mode.
 const DEVICE: &str = "kube-ipvs0";
 const TOLD: usize = 3;
 
@@ -103,7 +103,7 @@ fn scenario(seed: u64) -> Result<Scenario, LoadError> {
     load::parse(&InputFiles::default(), Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
 }
 
-/// `progress` gets a row per tenth of the time.
+/// Runs a soak. `progress` gets a row per tenth of the time.
 ///
 /// # Errors
 /// When the lab fails. Broken promises are in the report.
@@ -269,7 +269,7 @@ async fn compare(options: &SoakOptions, lab: &mut KernelLab, report: &mut SoakRe
     Ok(())
 }
 
-/// Proxies in nftables mode add and delete chains until a second after a change.
+/// Waits, as proxies in nftables mode add and delete chains until a second after a change.
 async fn settle(lab: &KernelLab, nodes: &[String]) -> Result<(), LabError> {
     for node in nodes.iter().filter(|node| lab.proxies.mode_of(node) == Mode::Nftables) {
         let mut before = dump_once(lab, node).await?;
@@ -285,8 +285,8 @@ async fn settle(lab: &KernelLab, nodes: &[String]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The node's kernel state. IPVS may list virtual servers wrongly while another namespace changes: reads until two
-/// dumps are equal.
+/// Returns the node's kernel state. Reads until two dumps are equal: IPVS may list virtual servers wrongly while
+/// another namespace changes.
 async fn dump(lab: &KernelLab, node: &str) -> Result<NodeRules, LabError> {
     let mut rules = dump_once(lab, node).await?;
     for _ in 1..LOOKS {

@@ -10,7 +10,7 @@ const NAMESPACE: &str = "soak";
 const SERVICES: u64 = 30;
 const PODS: u64 = 8;
 
-/// By number; `true`: terminating.
+/// Pods by number; `true`: the pod is terminating.
 type Pods = BTreeMap<u64, bool>;
 
 pub(super) struct Stream {
@@ -49,7 +49,7 @@ impl Stream {
                 store.set_terminating(&pod_key(service, pod))
             }
             (60..75, Some(pod)) => self.delete_pod(store, service, terminating.unwrap_or(pod)),
-            // As frequent as pod deletions.
+            // Pods are added as often as they are deleted.
             _ => match free {
                 Some(pod) => {
                     self.services.entry(service).or_default().insert(pod, false);
@@ -77,7 +77,7 @@ impl Stream {
         store.delete("service", &ObjectKey::new(Some(NAMESPACE), &service_name(service)))
     }
 
-    /// Draws type, policies and ports.
+    /// Returns a Service with randomly drawn type, policies and ports.
     fn service(&mut self, service: u64) -> Value {
         let kind = ["ClusterIP", "ClusterIP", "NodePort", "LoadBalancer"][self.draw(4) as usize];
         let families = ["SingleStack", "PreferDualStack", "PreferDualStack"][self.draw(3) as usize];

@@ -51,7 +51,7 @@ impl SteadyTraffic {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// An error means that the lab could not send.
+    /// Ends the requests and returns their report. An error means that the lab could not send.
     pub(super) async fn end(mut self) -> Result<TrafficReport, ClusterError> {
         while let Some(ended) = self.workers.try_join_next() {
             if let Ok(error) = ended {

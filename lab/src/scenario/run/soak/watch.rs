@@ -16,7 +16,7 @@ const KEPT: usize = 3;
 pub(super) struct ProxyWatch {
     node: String,
     pid: i32,
-    /// By tenth of the time.
+    /// The samples of each tenth of the time.
     samples: Vec<Vec<Sample>>,
     read: u64,
     complaints: u64,
@@ -27,7 +27,7 @@ pub(super) struct ProxyWatch {
 }
 
 impl ProxyWatch {
-    /// Skips log lines of the start.
+    /// Begins to watch, and skips the log lines of the proxy's start.
     pub(super) fn begin(lab: &KernelLab, node: String) -> Self {
         let handle = lab.proxies.handle(&node);
         let pid = handle.map_or(-1, |handle| handle.pid());
