@@ -51,13 +51,13 @@ impl fmt::Display for Mode {
 pub enum DetectLocal {
     /// In the cluster's pod range (`--cluster-cidr`). Without a range of its family a packet is not local.
     ClusterCidr(Vec<IpNet>),
-    /// From `spec.podCIDRs` of the Node object.
+    /// In the pod ranges of the Node object (`spec.podCIDRs`).
     NodeCidr,
     BridgeInterface(String),
     InterfaceNamePrefix(String),
 }
 
-/// `nodePortAddresses`.
+/// The addresses that accept node ports (`nodePortAddresses`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortAddresses {
     All,
@@ -66,17 +66,17 @@ pub enum NodePortAddresses {
     PrimaryAndRanges(Vec<IpNet>),
 }
 
-/// Zero keeps the kernel's value.
+/// Conntrack settings; zero keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conntrack {
     pub max_per_core: u32,
-    /// Lower bound, if `max_per_core` is set.
+    /// Lower bound of the table's size, if `max_per_core` is set.
     pub min: u32,
     pub tcp_established: Duration,
     pub tcp_close_wait: Duration,
-    /// Without a reply.
+    /// Timeout of UDP entries without a reply.
     pub udp: Duration,
-    /// With replies.
+    /// Timeout of UDP entries with replies.
     pub udp_stream: Duration,
 }
 
@@ -142,7 +142,7 @@ impl fmt::Display for WriterChoice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
     pub scheduler: String,
-    /// `excludeCIDRs`.
+    /// Ranges whose virtual servers the proxy does not delete (`excludeCIDRs`).
     pub exclude: Vec<IpNet>,
     /// `strictARP`: answer ARP only on the device that has the address.
     pub strict_arp: bool,
@@ -165,11 +165,11 @@ impl Default for Ipvs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// `AllowServiceExternalIPs`.
+    /// Feature gate `AllowServiceExternalIPs`.
     pub service_external_ips: bool,
     pub flagz: bool,
     pub statusz: bool,
-    /// `KubeProxyNFTablesLocalhostNodePorts`.
+    /// Feature gate `KubeProxyNFTablesLocalhostNodePorts`.
     pub nftables_localhost_node_ports: bool,
 }
 
@@ -194,28 +194,28 @@ pub struct Config {
     /// `nf_conntrack_tcp_be_liberal`: conntrack accepts out-of-window segments, so the proxy does not drop INVALID
     /// packets.
     pub tcp_be_liberal: bool,
-    /// Longest time between two checks.
+    /// Longest time between two checks of the rules.
     pub sync_period: Duration,
-    /// Between two syncs, except for a burst of two.
+    /// Shortest time between two syncs, except for a burst of two.
     pub min_sync_period: Duration,
     pub variant: Variant,
     pub writer: WriterChoice,
-    /// Must be proxied (`bindAddress`); the other only if the node supports it.
+    /// The family that must be proxied (`bindAddress`); the other one is proxied only if the node supports it.
     pub primary_family: Family,
-    /// Overrides the Node object's primary address (`bindAddress`).
+    /// Replaces the Node object's primary address (`bindAddress`).
     pub bind_address: Option<IpAddr>,
     pub bind_address_hard_fail: bool,
     pub healthz_bind_address: Option<SocketAddr>,
     pub metrics_bind_address: Option<SocketAddr>,
     pub service_counters: bool,
-    /// -1000 to 1000.
+    /// From -1000 to 1000.
     pub oom_score_adj: i32,
     pub conntrack: Conntrack,
     pub ipvs: Ipvs,
     pub gates: FeatureGates,
-    /// Of userspace mode (`portRange`).
+    /// Listening ports of userspace mode (`portRange`).
     pub port_range: PortRange,
-    /// `nftables.flowtable`.
+    /// Whether nftables mode uses a flowtable (`nftables.flowtable`).
     pub flowtable: bool,
 }
 
@@ -252,9 +252,9 @@ impl Config {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// Loopback included; sorted, without duplicates.
+    /// Addresses of this host, loopback included; sorted, without duplicates.
     pub local: Vec<IpAddr>,
-    /// At most one per family: the Node object's internal addresses if it exists.
+    /// At most one address per family: the Node object's internal one if it exists.
     pub primary: Vec<IpAddr>,
     /// Families in which a receiving interface has no address, such as a pod's veth without a bridge.
     pub bare: Vec<Family>,
@@ -266,7 +266,7 @@ pub struct NodeAddresses {
     pub of_services: Option<Vec<IpAddr>>,
 }
 
-/// Zero keeps the kernel's.
+/// Timeouts of IPVS; zero keeps the kernel's value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IpvsTimeouts {
     pub tcp: Duration,

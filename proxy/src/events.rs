@@ -1,4 +1,4 @@
-//! Recording never blocks: without an API server, or when too many wait, an Event is only logged.
+//! Recording never blocks: without an API server, or when too many Events wait, an Event is only logged.
 
 use tokio::sync::mpsc;
 
@@ -11,7 +11,7 @@ pub enum EventSubject {
     Node,
     Service(ObjectKey),
     EndpointSlice(ObjectKey),
-    /// By name.
+    /// The ServiceCIDR of this name.
     ServiceCidr(String),
 }
 
@@ -25,7 +25,7 @@ pub enum EventType {
 pub struct Event {
     pub kind: EventType,
     pub about: EventSubject,
-    /// A CamelCase word for machines; kube-proxy's, where it has one.
+    /// A CamelCase word for machines; kube-proxy's word if it has one.
     pub reason: &'static str,
     pub action: &'static str,
     pub note: String,

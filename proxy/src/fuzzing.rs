@@ -17,7 +17,7 @@ pub fn manifest(bytes: &[u8]) {
     crate::source::fuzz_manifest(bytes);
 }
 
-/// Neither reads the files nor runs the plugin that it names.
+/// Parses a kubeconfig; neither reads the files nor runs the plugin that it names.
 pub fn kubeconfig(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = Kubeconfig::from_yaml(text);

@@ -8,7 +8,7 @@ pub struct PortRange {
     last: u16,
 }
 
-/// Above the kernel's ephemeral ports (32768 to 60999 in `ip_local_port_range`) and above node ports.
+/// The default is above the kernel's ephemeral ports (32768 to 60999 in `ip_local_port_range`) and above node ports.
 impl Default for PortRange {
     fn default() -> PortRange {
         PortRange { first: 61_000, last: 65_535 }
@@ -42,7 +42,7 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = String;
 
-    /// kube-proxy's `ParsePortRange`; an empty text, `0` and `0-0` mean the default.
+    /// Parses as kube-proxy's `ParsePortRange`; an empty text, `0` and `0-0` mean the default.
     fn from_str(text: &str) -> Result<PortRange, String> {
         let text = text.trim();
         if matches!(text, "" | "0" | "0-0") {

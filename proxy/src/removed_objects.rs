@@ -1,18 +1,18 @@
-//! Freed memory returns to the system after as many objects were removed as remain, because moving those costs
-//! microseconds each.
+//! Decides when to return freed memory to the system, by moving the remaining objects: after as many were removed as
+//! remain, because moving costs microseconds each.
 
 #[derive(Debug, Clone, Default)]
 pub struct RemovedObjects(usize);
 
 impl RemovedObjects {
-    /// Fewer, about 5 MB, are not worth it.
+    /// The memory of fewer removed objects, about 5 MB, is not worth returning.
     pub const LEAST: usize = 1000;
 
     pub fn count(&mut self, objects: usize) {
         self.0 += objects.max(1);
     }
 
-    /// Resets the count if memory should be returned.
+    /// Whether to return memory now; if so, resets the count.
     pub fn take_due(&mut self, kept: usize) -> bool {
         let is_due = self.0 >= RemovedObjects::LEAST.max(kept);
         if is_due {

@@ -15,7 +15,7 @@ pub fn key(name: &str) -> ObjectKey {
     ObjectKey { namespace: "default".to_owned(), name: name.to_owned() }
 }
 
-/// The unnamed port of a Service.
+/// Returns the name of a Service's unnamed port.
 pub fn port_name(service: &str, protocol: Protocol) -> ServicePortName {
     ServicePortName { service: key(service), port: String::new(), protocol }
 }
@@ -36,7 +36,7 @@ pub fn load_balancer(name: &str, spec: Value, addresses: &[&str]) -> Change {
     Change::Service(key(name), Some(object(json!({ "metadata": { "name": name }, "spec": spec, "status": status }))))
 }
 
-/// Named as its Service. `endpoints` and `ports` as in the API.
+/// The slice is named as its Service; `endpoints` and `ports` are as in the API.
 pub fn slice(service: &str, endpoints: Value, ports: Value) -> Change {
     let value = json!({
         "metadata": { "name": service, "labels": { LABEL_SERVICE_NAME: service } }, "addressType": "IPv4",
@@ -45,7 +45,7 @@ pub fn slice(service: &str, endpoints: Value, ports: Value) -> Change {
     Change::EndpointSlice(key(service), Some(object(value)))
 }
 
-/// Every endpoint has port 8080.
+/// Returns a slice whose endpoints have port 8080.
 pub fn slice_of_hosts(service: &str, hosts: &[&str], protocol: &str) -> Change {
     let endpoints: Vec<Value> = hosts.iter().map(|host| json!({ "addresses": [host] })).collect();
     slice(service, json!(endpoints), json!([{ "port": 8080, "protocol": protocol }]))
@@ -56,7 +56,7 @@ pub fn node(name: &str, mut value: Value) -> Change {
     Change::Node(name.to_owned(), Some(object(value)))
 }
 
-/// Port 80, policy Cluster.
+/// Returns a service port with port 80 and policy Cluster.
 pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
     ServicePort {
         name,
@@ -73,7 +73,7 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
     }
 }
 
-/// Ready, on another node.
+/// Returns a ready endpoint on another node.
 pub fn endpoint(address: &str) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),

@@ -18,7 +18,7 @@ use crate::settings::AuditedProxy;
 /// An endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SliceEndpoint {
-    /// Its address.
+    /// The endpoint's address.
     pub address: IpAddr,
     /// The endpoint's node; `None` if slices disagree.
     pub node: Option<String>,
@@ -77,7 +77,7 @@ impl KnownAddresses {
                 }
                 let entry = SliceEndpoint { address, node: endpoint.node_name.clone(), pod };
                 let first = known.endpoints.entry(address).or_insert_with(|| entry.clone());
-                // The address was given to another pod while the first one terminates.
+                // The address was given to another pod while the first terminates.
                 if first.node != entry.node {
                     first.node = None;
                 }
@@ -86,13 +86,13 @@ impl KnownAddresses {
         known
     }
 
-    /// The name of the address's machine, else the address.
+    /// Returns the name of the address's machine, else the address.
     #[must_use]
     pub fn name(&self, address: IpAddr) -> String {
         self.names.get(&address).cloned().unwrap_or_else(|| address.to_string())
     }
 
-    /// The address with its machine's name, if known.
+    /// Returns the address with its machine's name, if known.
     #[must_use]
     pub fn named(&self, at: SocketAddr) -> String {
         match self.names.get(&at.ip()) {
@@ -105,8 +105,8 @@ impl KnownAddresses {
 /// IPVS mode's device for services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
 
-/// The listening sockets. 0.0.0.0 listens on each IPv4 address; `::` counts for both families (`net.ipv6.bindv6only` is
-/// 0 by default).
+/// Returns the listening sockets. 0.0.0.0 listens on each IPv4 address; `::` counts for both families
+/// (`net.ipv6.bindv6only` is 0 by default).
 #[must_use]
 pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     let own: Vec<IpAddr> =
@@ -123,20 +123,20 @@ pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     Some(all.collect())
 }
 
-/// Without loopback's and services' addresses.
+/// Returns the node's addresses without loopback's and the services' on `kube-ipvs0`.
 pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
     own_networks(snapshot).map(|own| own.addr())
 }
 
-/// [`own_addresses`] with prefix lengths.
+/// Returns [`own_addresses`] with prefix lengths.
 pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
     let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
     let own = listed.filter(|own| own.interface != SERVICE_ADDRESSES).map(|own| own.address);
     own.filter(|own| !own.addr().is_loopback())
 }
 
-/// External IPs and load-balancer addresses in the node's networks without a known machine: some node answers for them,
-/// by MetalLB, kube-vip or an administrator.
+/// Returns the external IPs and load-balancer addresses in the node's networks that no known machine has: some node
+/// answers for them, by MetalLB, kube-vip or an administrator.
 #[must_use]
 pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr> {
     let services = snapshot.objects.iter().flat_map(|objects| &objects.services);
@@ -156,7 +156,7 @@ pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr
     here.collect()
 }
 
-/// Internal ones first.
+/// Returns a Node object's addresses, internal ones first.
 fn addresses_of(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     let of_type = |kind: &'static str| {
@@ -166,7 +166,6 @@ fn addresses_of(node: &Node) -> Vec<IpAddr> {
     of_type("InternalIP").chain(of_type("ExternalIP")).collect()
 }
 
-/// The collected name, else the Node object with an address of this machine, else the host name.
 fn node_name(snapshot: &Snapshot, nodes: &BTreeMap<String, Vec<IpAddr>>, own: &BTreeSet<IpAddr>) -> String {
     if let Some(name) = &snapshot.node_name {
         return name.clone();
@@ -187,17 +186,17 @@ fn number(protocol: Option<&str>) -> Option<Number> {
 /// A pod of the oracle's world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPod {
-    /// Its name.
+    /// The pod's name.
     pub name: PodName,
     /// The pod's node.
     pub node: String,
-    /// Its addresses.
+    /// The pod's addresses.
     pub addresses: Vec<IpAddr>,
     /// The ingress interface, if the pod is on this node.
     pub interface: Option<String>,
 }
 
-/// This node, other nodes by their objects, and only the given pods: 50,000 would be searched for every call.
+/// Returns this node, other nodes by their objects, and only the given pods: every call would search all 50,000.
 #[must_use]
 pub fn cluster(
     snapshot: &Snapshot,

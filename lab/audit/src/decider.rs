@@ -8,11 +8,11 @@ use svclab_sim::trace::{DropReason, Event};
 /// What decided an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
-    /// The owner.
+    /// The rule's or virtual server's owner.
     pub program: RuleOwner,
-    /// `None` for a virtual server and for a policy of iptables.
+    /// The rule's chain; `None` for a virtual server and for a policy of iptables.
     pub chain: Option<String>,
-    /// Position and text.
+    /// The position and text of the rule or virtual server.
     pub text: String,
 }
 
@@ -69,12 +69,12 @@ fn of_table(table: &str, chain: &str) -> RuleOwner {
     match table {
         "kube-proxy" => RuleOwner::Proxy(Mode::Nftables),
         "firewalld" => RuleOwner::Other("firewalld"),
-        // Tables of iptables-nft, without an `iptables-save`.
+        // Tables of iptables-nft in an nft listing.
         _ => of_chain(chain),
     }
 }
 
-/// The last rule that translated, rejected or dropped the request.
+/// Returns the last rule that translated, rejected or dropped the request.
 #[must_use]
 pub fn decider(journey: &Journey) -> Option<Decider> {
     let (mut last, mut decided) = (None, None);
@@ -115,7 +115,7 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
     decided
 }
 
-/// The first journey with this verdict.
+/// Returns the first journey with this verdict.
 #[must_use]
 pub fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&PacketVerdict>) -> Option<&'a Journey> {
     let ways = found.ways.iter().map(|(_, journey)| journey);

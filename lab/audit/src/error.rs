@@ -26,9 +26,9 @@ pub enum NodeError {
     /// Existing rules could not be read when the snapshot was taken.
     #[error("{what} could not be read when the archive was collected ({why}): collect it again, as root")]
     Unread {
-        /// The part.
+        /// The unreadable part.
         what: String,
-        /// The reason.
+        /// Why it could not be read.
         why: String,
     },
     /// The snapshot has no objects.

@@ -1,4 +1,4 @@
-//! Settings from the configuration or the rules.
+//! The proxy's settings, from its configuration or its rules.
 
 use std::collections::BTreeMap;
 
@@ -57,9 +57,9 @@ struct IpvsFields {
 /// The proxy's settings and their origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditedProxy {
-    /// Its settings.
+    /// The settings that promises depend on.
     pub settings: ProxySettings,
-    /// Without the configuration local-traffic detection and node-port addresses are unknown.
+    /// Whether the configuration is known, and with it local-traffic detection and node-port addresses.
     pub configured: bool,
 }
 
@@ -103,7 +103,7 @@ impl AuditedProxy {
     }
 }
 
-/// KEP-5707.
+/// The feature gate of KEP-5707.
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
 const UNKNOWN_MODE: &str =
@@ -113,7 +113,7 @@ fn wrong(problem: &str) -> NodeError {
     NodeError::Wrong { what: "the proxy's configuration".to_owned(), problem: problem.to_owned() }
 }
 
-/// The mode of the existing rules; `None` without rules of a proxy.
+/// Returns the mode of the existing rules; `None` without rules of a proxy.
 fn written_by(state: &NodeState) -> Option<Mode> {
     let has_chain = |prefix: &str| {
         let tables = state.v4.tables.iter().chain(&state.v6.tables);

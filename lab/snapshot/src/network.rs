@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// In the kernel's order.
+/// The lists are in the kernel's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Interfaces.
@@ -25,9 +25,9 @@ pub struct Network {
 /// An interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its number.
+    /// The interface's number.
     pub index: u32,
-    /// Its name.
+    /// The interface's name.
     pub name: String,
     /// `IFLA_INFO_KIND` (`veth`, `bridge`, `vxlan`, …); `None` for hardware and loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,10 +55,10 @@ pub struct Address {
     pub interface: String,
     /// The address with its network's prefix length (`IFA_LOCAL`, else `IFA_ADDRESS`).
     pub address: IpNet,
-    /// IPv4: an earlier address is of the same network (`IFA_F_SECONDARY`).
+    /// IPv4: whether an earlier address has the same network (`IFA_F_SECONDARY`).
     #[serde(default)]
     pub secondary: bool,
-    /// IPv6: not chosen as a source of new connections.
+    /// IPv6: whether new connections do not use the address as their source.
     #[serde(default)]
     pub deprecated: bool,
     /// `global`, `link`, `host` or a number.
@@ -80,7 +80,7 @@ pub struct Route {
     /// The source address of local packets (`RTA_PREFSRC`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
-    /// The lower wins (`RTA_PRIORITY`).
+    /// The route's priority (`RTA_PRIORITY`): the lowest wins.
     #[serde(default)]
     pub metric: u32,
 }
@@ -141,9 +141,9 @@ pub struct Rule {
 pub struct Neighbour {
     /// The interface.
     pub interface: String,
-    /// Its address.
+    /// The neighbour's address.
     pub address: IpAddr,
-    /// Its hardware address.
+    /// The neighbour's hardware address.
     pub mac: String,
     /// Whether the entry is static (`NUD_PERMANENT`).
     #[serde(default)]
@@ -153,8 +153,8 @@ pub struct Neighbour {
 /// An entry of a bridge's forwarding table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forwarding {
-    /// The port.
+    /// The bridge port.
     pub port: String,
-    /// The hardware address behind it.
+    /// The hardware address behind the port.
     pub mac: String,
 }

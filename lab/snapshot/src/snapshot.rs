@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub proxy_config: Option<String>,
     /// Parts that could not be read, with reasons.
     pub unread: Vec<Unread>,
-    /// By path in the archive (`rules/ipvs`: `/proc/net/ip_vs`).
+    /// Unusual sources of files, by path in the archive (`rules/ipvs`: `/proc/net/ip_vs`).
     pub sources: BTreeMap<String, String>,
 }
 
@@ -73,9 +73,9 @@ pub struct Objects {
 pub struct ListeningSocket {
     /// `tcp` or `udp`.
     pub protocol: String,
-    /// Unspecified means every address of the family; `::` usually of both families.
+    /// The local address. An unspecified one means every address of the family; `::` usually of both families.
     pub address: IpAddr,
-    /// Its port.
+    /// The socket's port.
     pub port: u16,
 }
 

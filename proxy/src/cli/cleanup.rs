@@ -23,7 +23,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
                 failure = Some(error.into());
             }
         }
-        // If `config.variant` is `auto`, the variant that it selected is already clean.
+        // The variant that `auto` selected is already clean.
         for variant in [Variant::Nft, Variant::Legacy].into_iter().filter(|variant| *variant != config.variant) {
             if let Err(error) = other_variant::clean_up(family, variant) {
                 tracing::error!(%family, %error, "cannot clean up the {variant} tables");

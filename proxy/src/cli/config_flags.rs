@@ -44,7 +44,7 @@ impl FromArgMatches for ConfigFlags {
     }
 }
 
-/// As in kube-proxy, a repeated list or mapping flag accumulates; of other flags the last wins.
+/// As in kube-proxy, repeated lists and mappings accumulate; of other flags the last wins.
 fn combine(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Array(mut items), Value::Array(more)) => {
@@ -131,7 +131,7 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Go's `strconv.ParseBool`.
+/// Parses as Go's `strconv.ParseBool`.
 fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

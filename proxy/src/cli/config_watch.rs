@@ -51,7 +51,7 @@ impl ConfigWatch {
         watcher.watch(&directory, RecursiveMode::NonRecursive)?;
         std::thread::Builder::new().name("config-watch".to_owned()).spawn(move || {
             while wait_for_changes(&changes) {
-                // Missing for a moment: it is being replaced.
+                // The file may be missing for a moment while it is replaced.
                 let bytes = read(&path).ok();
                 if let Some(news) = bytes.and_then(|bytes| reported.change(Sha256::digest(bytes).into())) {
                     report(&path, news);
@@ -62,7 +62,7 @@ impl ConfigWatch {
     }
 }
 
-/// Ignores opening and reading, which this watch does itself.
+/// False for opening and reading, which this watch does itself.
 fn may_change(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
@@ -145,7 +145,6 @@ mod tests {
     fn a_swapped_config_map_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let below = |name: &str| directory.path().join(name);
-        // kubelet's AtomicWriter.
         let version = |name: &str, text: &str| {
             std::fs::create_dir(below(name)).unwrap();
             std::fs::write(below(name).join("config.conf"), text).unwrap();

@@ -1,4 +1,4 @@
-//! As in kube-proxy the configuration file does not count; `/configz` shows the result.
+//! As in kube-proxy, `/flagz` ignores the configuration file; `/configz` shows the result.
 
 use std::collections::BTreeMap;
 

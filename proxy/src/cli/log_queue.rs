@@ -41,7 +41,7 @@ impl LogQueue {
         LogQueue::new(limit, write_stderr, missing)
     }
 
-    /// Calls `missing` with the total of dropped lines when the queue drains, if it has grown.
+    /// When the queue drains, calls `missing` with the total of dropped lines if that has grown.
     fn new(
         limit: usize,
         write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
@@ -58,7 +58,7 @@ impl LogQueue {
         LogQueue { lines, counts, limit }
     }
 
-    /// Blocks only without a log thread: then writes directly.
+    /// Blocks only without a log thread: then writes the line itself.
     pub(super) fn push(&self, line: Vec<u8>) {
         if !self.counts.closed.load(Ordering::SeqCst) {
             self.add(line);

@@ -10,7 +10,7 @@ use super::log_queue::LogQueue;
 use crate::kubeproxy_config::LoggingConfiguration;
 use crate::metrics::AtScrape;
 
-/// Bytes: about 5,000 lines.
+/// The queue's limit in bytes: about 5,000 lines.
 const LIMIT: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -20,17 +20,15 @@ fn queue() -> &'static (LogQueue, Duration) {
     QUEUE.get_or_init(|| (LogQueue::to_stderr(LIMIT), PATIENCE))
 }
 
-/// For a command that prints a result and exits: waits for the reader instead of dropping lines.
+/// For commands that print a result and exit: waits for the reader instead of dropping lines.
 pub fn start_complete(settings: &LoggingConfiguration) {
-    // Fails if a queue exists.
     let _ = QUEUE.set((LogQueue::to_stderr(usize::MAX), Duration::MAX));
     start(settings);
 }
 
-/// `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the first subscriber.
+/// Starts logging; `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the first subscriber.
 pub fn start(settings: &LoggingConfiguration) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(settings.verbosity)));
-    // The source logs the client's failures, once.
     let quiet: Option<Directive> = "kube_client=off".parse().ok();
     let filter = match quiet.filter(|_| std::env::var_os("RUST_LOG").is_none()) {
         Some(quiet) => filter.add_directive(quiet),
@@ -38,7 +36,7 @@ pub fn start(settings: &LoggingConfiguration) {
     };
     let format = tracing_subscriber::fmt()
         .with_writer(|| queue().0.clone())
-        // Else tracing prints formatting errors to standard error, which may block and panic.
+        // Otherwise tracing prints formatting errors to standard error, which may block and panic.
         .log_internal_errors(false)
         .with_target(false)
         .with_env_filter(filter);
@@ -61,7 +59,7 @@ pub fn start(settings: &LoggingConfiguration) {
     }));
 }
 
-/// Without a timestamp. Never blocks, never fails.
+/// Logs without a timestamp. Never blocks, never fails.
 pub fn line(text: &str) {
     queue().0.push(format!("{text}\n").into_bytes());
 }
@@ -81,7 +79,7 @@ pub fn dropped_lines() -> Result<AtScrape, prometheus::Error> {
     AtScrape::total("svcproxy_log_lines_dropped_total", help, || queue().0.dropped())
 }
 
-/// kube-proxy's levels: 0 to 3 events, 4 and 5 debug messages, 6 and above traces.
+/// kube-proxy's levels: 0 to 3 log events, 4 and 5 debug messages, 6 and above traces.
 fn level(verbosity: u32) -> &'static str {
     match verbosity {
         0..=3 => "info",

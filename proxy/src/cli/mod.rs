@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 use crate::kernel::limits;
 use settings::Settings;
 
-/// In release builds with the commit.
+/// Release builds include the commit.
 const VERSION: &str = env!("SVCPROXY_VERSION");
 
 /// A Kubernetes service proxy.
@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Cli {
-    /// kube-proxy's order of precedence: write the configuration, clean up, prepare, run.
+    /// As in kube-proxy, first writes the configuration, then cleans up, prepares or runs.
     fn run(&self) -> anyhow::Result<()> {
         let resolved = self.settings.resolve()?;
         logging::start(&resolved.configuration.logging);

@@ -11,7 +11,7 @@ use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// Kubelet creates this chain, so that proxies in containers find the variant that the node uses (KEP-3178).
+/// Kubelet's chain, which tells proxies in containers the node's variant (KEP-3178).
 const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
 
 /// Packets traverse the rules of both variants. Also warns about a kubelet that uses the other variant.

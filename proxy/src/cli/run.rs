@@ -51,7 +51,7 @@ use crate::source::{
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
     addresses; set it to primary, or to all to keep this behaviour";
 
-/// Time for everything except syncs to end.
+/// The time in which everything except syncs must end.
 const END: Duration = Duration::from_millis(500);
 
 pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     let start_up = StartContext { shares, about, instance };
     prepare_kernel(&mut config)?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
-        // Expected in a user namespace, whose operator cannot change it.
+        // A refusal is expected in a user namespace.
         Some(refused) if limits::in_user_namespace() => info!("{refused}"),
         Some(refused) => warn!("{refused}"),
         None => {}
@@ -245,7 +245,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = if relaying { processors.max(2) } else { 2 };
     threads::check(workers)?;
-    // Commands may hang while the ports are served. This thread keeps its capabilities.
+    // Opening may hang, so a thread that keeps its capabilities does it while the ports are served.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
     std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {
@@ -253,7 +253,7 @@ fn start<M: ModeAtWork + Send + 'static>(
         let _ = opened.send(open(&of_thread));
     })?;
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    // The API server may assign any node port: the lowest one counts.
+    // The API server may assign any node port: the lowest one decides about capabilities.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; continuing with more capabilities than needed");
@@ -309,7 +309,7 @@ fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::E
     )
 }
 
-/// Needs more privileges than proxying.
+/// Does what needs more privileges than proxying (`--init-only`).
 pub fn prepare(resolved: ResolvedSettings) -> anyhow::Result<()> {
     let mut config = resolved.config;
     prepare_kernel(&mut config)
@@ -333,7 +333,7 @@ impl StartedProxy {
         metrics: Metrics,
         events: Recorder,
     ) -> anyhow::Result<StartedProxy> {
-        // First: as soon as a port answers, the program can be stopped.
+        // First, so that the program can be stopped as soon as a port answers.
         let stop = StopSignals::at_signals();
         let (metrics, health) = (Arc::new(metrics), HealthState::new(config.sync_period, &Family::ALL));
         metrics.register(logging::dropped_lines()?)?;
@@ -361,7 +361,7 @@ impl StartedProxy {
         opening: oneshot::Receiver<anyhow::Result<OpenedMode<M>>>,
         source: impl FnOnce(&StartedProxy) -> Result<S, SourceError>,
     ) -> anyhow::Result<()> {
-        // A hanging command counts for `/livez`.
+        // `/livez` reports a hanging command.
         let busy = Family::ALL.map(|family| self.health.busy(family));
         let usable = tokio::select! {
             () = self.stop.wait() => return Ok(()),
@@ -465,7 +465,7 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
     if config.tcp_be_liberal {
         sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("conntrack.tcpBeLiberal (--conntrack-tcp-be-liberal)")?;
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
-        // Already enabled: dropping INVALID packets would undo it.
+        // The node has enabled it already: dropping INVALID packets would undo it.
         config.tcp_be_liberal = true;
     }
     if config.mode == Mode::Ipvs {

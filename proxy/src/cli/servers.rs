@@ -6,7 +6,7 @@ use tracing::{info, warn};
 use crate::events::{Event, EventSubject, Recorder};
 use crate::http::ListenError;
 
-/// kube-proxy's interval.
+/// The interval of retries, as in kube-proxy.
 const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Dropping the value closes the ports.

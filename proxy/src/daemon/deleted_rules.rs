@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Without a deletion for this long the next one counts as the first. Also the interval of counts.
+/// A deletion counts as the first if none preceded it for this long. Also the interval of counts.
 const PERIOD: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

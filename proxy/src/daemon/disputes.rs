@@ -1,4 +1,4 @@
-//! Lost claims to frontends: one log line and one Event each.
+//! Reports lost claims to frontends: one log line and one Event each.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::model::{Family, ServicePortName};
 use crate::state::claims::{Claim, ClaimRank, Dispute};
 use crate::state::service::Frontend;
 
-/// A node port or health check of a dual-stack Service is lost in both families, but reported once.
+/// A Service loses a node port or health check in both families, but that is reported once.
 #[derive(Debug, Default)]
 pub(super) struct Disputes {
     standing: BTreeSet<(ServicePortName, Claim, Family)>,

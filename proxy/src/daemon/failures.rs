@@ -1,7 +1,7 @@
 use crate::events::{Event, EventSubject, Recorder};
 use crate::model::Family;
 
-/// Takes about three seconds: not just a collision with another program on the tables.
+/// Failures in a row before an Event: three seconds, longer than a collision with another program.
 const IN_A_ROW: u32 = 5;
 
 #[derive(Debug)]

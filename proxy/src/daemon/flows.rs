@@ -1,4 +1,4 @@
-//! Conntrack dumps that contain stale flows, and their cleanup.
+//! Finds and deletes stale conntrack entries.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::kernel::conntrack::FlowFilter;
 use crate::model::Protocol;
 use crate::plan::stale_flows::StaleFlowFilter;
 
-/// With more filters one full dump is cheaper: each filter walks the whole table (3.3 ms for an empty one of 262,144
+/// With more filters, one full dump is cheaper: each filter walks the whole table (3.3 ms for an empty one of 262,144
 /// buckets, Linux 6.18).
 const FEW: usize = 4;
 
-/// The smallest set of dumps that contains every flow that `flows` judges.
+/// Returns the smallest set of dumps that contains every flow that `flows` judges.
 pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<FlowFilter> {
     let lost = flows.lost();
     let (some, all): (BTreeSet<_>, BTreeSet<_>) = flows.frontends().partition(|frontend| lost.contains_key(frontend));
@@ -42,7 +42,7 @@ pub(super) struct FlowCleanup {
 }
 
 impl FlowCleanup {
-    /// Continues if the filter is unchanged; else starts again, because a checked entry may be stale now.
+    /// Continues the cleanup if the filter is unchanged; else starts again, because a checked entry may be stale now.
     pub(super) fn after_sync(under_way: Option<FlowCleanup>, now: Option<StaleFlowFilter>) -> Option<FlowCleanup> {
         let flows = now?;
         let (deleted, took) = match under_way {

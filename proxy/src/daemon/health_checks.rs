@@ -31,7 +31,7 @@ impl HealthChecks {
         HealthChecks { proxy, limit, families: BTreeMap::new() }
     }
 
-    /// Costs what changed.
+    /// Costs as much as what changed.
     pub fn sync<M: Mode>(&mut self, proxy: &mut FamilyProxy<M>, events: &Recorder) {
         let changed = proxy.take_health_changes();
         let family = proxy.family();

@@ -14,7 +14,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Returns when to call it again, `None` when done.
 pub type LeftoverCleanup = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
 
-/// Ends early if `ends` is closed.
+/// Calls the cleanup until it is done, or until `ends` is closed.
 pub(super) async fn take_away(
     mut leftovers: LeftoverCleanup,
     mut synced: watch::Receiver<Vec<Family>>,

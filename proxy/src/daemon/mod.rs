@@ -38,7 +38,7 @@ use own_node::OwnNode;
 pub use runner::Runner;
 use runner::{BatchDelivery, RunnerContext};
 
-/// For a sync in progress at the end. The program ends within five seconds, whatever hangs.
+/// The time for a sync in progress at the end. The program ends within five seconds, whatever hangs.
 const LAST_SYNC: Duration = Duration::from_secs(4);
 
 pub struct Daemon<S, M, C> {
@@ -56,7 +56,7 @@ pub struct Daemon<S, M, C> {
 pub enum DaemonError {
     #[error(transparent)]
     ObjectSource(#[from] SourceError),
-    /// A runner has ended, which is a bug.
+    /// A family's runner has ended, which is a bug.
     #[error("a task has ended that should not: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -67,8 +67,8 @@ where
     M: Mode + Send + 'static,
     C: Conntrack + Send + 'static,
 {
-    /// The rules stay: an upgrade must not drop traffic. Waits [`LAST_SYNC`] for a sync in progress; one that hangs
-    /// longer may outlive the runtime (see `Runner::run`).
+    /// Leaves the rules at the end: an upgrade must not drop traffic. Waits [`LAST_SYNC`] for a sync in progress; one
+    /// that hangs longer may outlive the runtime (see `Runner::run`).
     pub async fn run(self, mut stop: StopSignals) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
@@ -128,7 +128,7 @@ fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<Bat
     let pending = Arc::new(shared.metrics.count_changes(&batch));
     let delivery = BatchDelivery { complete: !batch.partial, batch: Arc::new(batch), pending };
     for inbox in inboxes {
-        // `tasks` reports a runner that has ended.
+        // Sending fails if the runner has ended, which `tasks` reports.
         let _ = inbox.send(delivery.clone());
     }
 }
@@ -137,7 +137,7 @@ fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<Bat
 pub struct StopSignals([Option<Signal>; 2]);
 
 impl StopSignals {
-    /// Needs a tokio runtime. Without handlers the signals kill the program at once.
+    /// Needs a tokio runtime. Without these handlers the signals kill the program at once.
     pub fn at_signals() -> StopSignals {
         StopSignals([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
     }

@@ -1,4 +1,4 @@
-//! Services that publish another machine's address: one log line and one Event per Service.
+//! Reports Services that publish another machine's address: one log line and one Event per Service.
 
 use std::collections::BTreeSet;
 

@@ -74,7 +74,7 @@ impl OwnNode {
                     self.known = NodePresence::Present;
                     self.node = (!self.is_complete).then(|| Arc::clone(node));
                 }
-                // A deleted Node means that the machine leaves the cluster.
+                // The Node was deleted: the machine leaves the cluster.
                 _ => {}
             }
         }

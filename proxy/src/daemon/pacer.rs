@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// Consecutive syncs without a wait, as in kube-proxy's bounded-frequency runner.
 const BURST: u32 = 2;
-/// Doubles with each further failure.
+/// The pause after the first failure; doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct SyncPacer {
 }
 
 impl SyncPacer {
-    /// One sync per `period`; after failures at least one attempt per `longest_retry`.
+    /// Allows one sync per `period`; after failures at least one attempt per `longest_retry`.
     pub fn new(period: Duration, longest_retry: Duration, now: Instant) -> SyncPacer {
         SyncPacer { period, longest_retry, full_at: now, retry: None }
     }

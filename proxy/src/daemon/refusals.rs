@@ -1,4 +1,4 @@
-//! Service ports whose rules the kernel refuses: one log line and one Event each.
+//! Reports service ports whose rules the kernel refuses: one log line and one Event each.
 
 use std::collections::BTreeMap;
 

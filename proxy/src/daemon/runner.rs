@@ -56,7 +56,7 @@ pub(super) struct RunnerContext {
     pub(super) families: usize,
 }
 
-/// Waits in memory while the runner is busy; command timeouts bound the wait.
+/// Batches wait in memory while the runner is busy; command timeouts bound the wait.
 #[derive(Clone)]
 pub(super) struct BatchDelivery {
     pub(super) batch: Arc<Batch>,
@@ -77,7 +77,7 @@ struct RunningFamily<M, C> {
     cleanup: Option<FlowCleanup>,
     seen: AppliedVersions,
     pending: Vec<Arc<Pending>>,
-    /// Applied, not synced. Freed after the sync, because freeing a large cluster's objects takes time.
+    /// Batches that are applied, but not synced. Freed after the sync: freeing a large cluster's objects takes time.
     taken: Vec<Arc<Batch>>,
     complete: bool,
     first_synced: Option<Instant>,
@@ -165,7 +165,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         family.apply(&batch.changes);
         if complete && !self.complete {
             self.complete = true;
-            // Earlier changes do not count as latency of the proxy.
+            // Changes before the first sync do not count as the proxy's latency.
             family.count_triggers_since(Timestamp::now());
         }
         if family.is_due() {

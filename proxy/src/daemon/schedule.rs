@@ -7,17 +7,17 @@ use tokio::time::Instant;
 
 use super::pacer::SyncPacer;
 
-/// Announcements within this time cause one check.
+/// The kernel's announcements within this time cause one check.
 const SETTLE: Duration = Duration::from_millis(20);
-/// A program may write its own rules all the time.
+/// The least pause between checks: a program may write its own rules all the time.
 const CHECK_PAUSE: Duration = Duration::from_millis(250);
-/// Checks take at most one part in so many of the time: the legacy variant reads whole tables.
+/// Checks take at most a tenth of the time: the legacy variant reads whole tables.
 const CHECK_SHARE: u32 = 10;
-/// A script that flushes a table and then deletes its chains finishes first.
+/// The wait before a repair: a script that flushes a table may go on to delete its chains.
 const REPAIR_SETTLE: Duration = Duration::from_millis(250);
-/// Bounds the repairs against a program that flushes forever.
+/// The least pause between repairs: a program may flush forever.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
-/// As in kube-proxy.
+/// The interval of full syncs, as in kube-proxy.
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Schedule {
         }
     }
 
-    /// The earliest time at which something is due; `due`: whether a sync is.
+    /// Returns the earliest time at which something is due; `due`: whether a sync is.
     pub(super) fn next(&self, due: bool) -> Instant {
         let sync = due.then(|| self.pacer.next());
         let others = [sync, self.check_at, self.repair_at, self.follow_up_at, self.addresses_at];
@@ -79,12 +79,12 @@ impl Schedule {
         self.check_at.get_or_insert((now + SETTLE).max(self.no_check_before));
     }
 
-    /// Until then further writes can be ignored.
+    /// If so, further writes can be ignored.
     pub(super) fn is_check_scheduled(&self) -> bool {
         self.check_at.is_some() || self.is_repair_scheduled()
     }
 
-    /// Soon, unless the last repair was less than the repair pause ago.
+    /// Repairs soon, unless the last repair was less than the repair pause ago.
     pub(super) fn repair_soon(&mut self, now: Instant) {
         let settled = now + REPAIR_SETTLE;
         let earliest = self.repaired.map_or(settled, |repaired| repaired + self.repair_pause);
@@ -128,7 +128,7 @@ impl Schedule {
         self.addresses_at.is_some_and(|at| at <= now)
     }
 
-    /// Each added or removed pod changes addresses, so reads are limited as checks are.
+    /// Each added or removed pod changes addresses, so reads of them are limited as checks are.
     pub(super) fn read_addresses(&mut self, begun: Instant, now: Instant) {
         self.addresses_at = None;
         self.no_addresses_before = after_pause(begun, now);

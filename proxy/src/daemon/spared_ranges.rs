@@ -1,4 +1,4 @@
-//! The proxy drops nothing in ServiceCIDRs that contain addresses of pods or nodes: one log line each.
+//! Logs ServiceCIDRs that contain addresses of pods or nodes: the proxy drops nothing there.
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@ use super::HealthState;
 use crate::metrics::AtScrape;
 use crate::model::Family;
 
-/// Decimal since Kubernetes 1.35 (KEP-5504); another version has no sample.
+/// Resource versions are decimal since Kubernetes 1.35 (KEP-5504); others have no sample.
 pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
     let read = move || {
         let families = health.snapshot().families;

@@ -49,7 +49,7 @@ fn healthz(health: &HealthSnapshot) -> HttpReply {
     json(status(ok), &body.into())
 }
 
-/// Neither a node that is being deleted nor an unreachable API server at start is a reason to restart the proxy.
+/// Neither a node's deletion nor an unreachable API server at start is a reason to restart the proxy.
 fn livez(health: &HealthSnapshot) -> HttpReply {
     json(status(health.alive), &about(health, health.alive, health.alive).into())
 }
@@ -58,8 +58,8 @@ fn status(ok: bool) -> StatusCode {
     if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with additions. As there, `healthy` ignores the
-/// node, and a family without a sync has no status.
+/// Returns kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with additions. As in kube-proxy,
+/// `healthy` ignores the node, and a family without a sync has no status.
 fn about(health: &HealthSnapshot, healthy: bool, ok: bool) -> Map<String, Value> {
     let now = SystemTime::now();
     // As in kube-proxy, a healthy proxy is up to date now.

@@ -15,14 +15,14 @@ pub struct HealthState {
 #[derive(Debug)]
 struct SharedHealth {
     families: BTreeMap<Family, FamilyHealth>,
-    /// The versions when all families last had the same.
+    /// The versions at which all families last agreed.
     common: AppliedVersions,
     node_eligible: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FamilyHealth {
-    /// Arrival of the oldest change that is not in the kernel. Monotonic.
+    /// When the oldest change that is not in the kernel arrived. Monotonic.
     pub waiting_since: Option<Instant>,
     /// Start of the current sync or check.
     pub busy_since: Option<Instant>,
@@ -42,16 +42,16 @@ pub struct HealthSnapshot {
     pub alive: bool,
     pub synced: bool,
     pub node_eligible: bool,
-    /// Of the family that is behind.
+    /// When the family that is behind was last up to date.
     pub last_updated: Option<SystemTime>,
-    /// Of all families.
+    /// The versions that all families have applied.
     pub applied: AppliedVersions,
     pub families: BTreeMap<Family, FamilyHealth>,
     pub late: BTreeSet<Family>,
 }
 
 impl HealthState {
-    /// A change may wait for twice the sync period, as in kube-proxy.
+    /// As in kube-proxy a change may wait for twice the sync period.
     pub fn new(sync_period: Duration, families: &[Family]) -> HealthState {
         let families = families.iter().map(|family| (*family, FamilyHealth::default())).collect();
         let shared = SharedHealth { families, common: AppliedVersions::default(), node_eligible: true };
@@ -142,7 +142,7 @@ impl Drop for BusyMark {
 mod tests {
     use super::*;
 
-    /// Must not influence judgements.
+    /// Must not influence results.
     const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn applied(version: &str) -> AppliedVersions {

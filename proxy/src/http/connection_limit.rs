@@ -31,7 +31,7 @@ struct OpenConnections {
 #[derive(Debug)]
 struct OpenConnection {
     listener: u64,
-    /// Logical time: accepted, request begun, or request ended.
+    /// Logical time of the last event: accepted, request begun, or request ended.
     since: u64,
     /// False while a reply is written: a client that does not read is not busy.
     answering: bool,
@@ -69,7 +69,7 @@ impl ConnectionLimit {
         places.acquire_owned().await.ok()
     }
 
-    /// After an accept failed for lack of descriptors or memory.
+    /// Closes a connection after an accept failed for lack of descriptors or memory.
     pub(super) fn shortage(&self, error: &io::Error) {
         self.close_one();
         self.warn(&format!("cannot accept a connection to {}: {error}", self.0.purpose));
@@ -88,7 +88,7 @@ impl ConnectionLimit {
             connections.taken.insert(number, OpenConnection { listener, since: number, answering: false, task: None });
             number
         };
-        // A task may end within `spawn` and then removes its entry: no lock is held.
+        // No lock is held: a task may end within `spawn`, and then removes its entry.
         let task = tasks.spawn(connection(Arc::new(ConnectionSlot { limit: self.clone(), number, _place: place })));
         if let Some(taken) = self.connections().taken.get_mut(&number) {
             taken.task = Some(task);

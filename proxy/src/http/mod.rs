@@ -33,11 +33,11 @@ pub struct GetRequest<'r> {
 }
 pub type Handler = Arc<dyn Fn(GetRequest<'_>) -> ReplyFuture + Send + Sync>;
 
-/// Silent clients must not hold descriptors forever.
+/// The time for a request's head: silent clients must not hold descriptors forever.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// In bytes: largest head of a request, and largest pipelined answers. hyper closes a connection with an unread body.
+/// Largest head of a request, and largest pipelined answers, in bytes. hyper closes a connection with an unread body.
 const BUFFER: usize = 16 << 10;
-/// After a failed accept, against a busy loop.
+/// The pause after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub struct ListenError {
     pub source: std::io::Error,
 }
 
-/// Dropping it closes its connections, which must not answer for a deleted Service.
+/// Dropping the value closes its connections, which must not answer for a deleted Service.
 #[derive(Debug)]
 pub struct Server {
     task: JoinHandle<()>,
@@ -93,7 +93,8 @@ fn listen(address: SocketAddr, one_family: bool) -> std::io::Result<TcpListener>
     }
 }
 
-/// As in Go (`favoriteAddrFamily` in src/net/ipsock_posix.go); in IPv4 if the kernel has no IPv6.
+/// Opens a socket for both families as Go does (`favoriteAddrFamily` in src/net/ipsock_posix.go); for IPv4 if the
+/// kernel has no IPv6.
 fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Result<T>) -> std::io::Result<T> {
     match open(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), false) {
         Err(error) if lacks_ipv6(&error) => open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), true),
@@ -101,7 +102,7 @@ fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Re
     }
 }
 
-/// With `ipv6.disable=1` such sockets cannot be created, or not be bound (`inet6_bind` in net/ipv6/af_inet6.c).
+/// With `ipv6.disable=1` IPv6 sockets cannot be created, or not be bound (`inet6_bind` in net/ipv6/af_inet6.c).
 fn lacks_ipv6(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
@@ -139,7 +140,7 @@ async fn serve(listener: TcpListener, limit: ConnectionLimit, handler: Handler) 
     }
 }
 
-/// The slot is freed after the stream is closed.
+/// Frees the slot after the stream is closed.
 async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, handler: Handler) {
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
         let answering = Arc::clone(&slot).begin();
@@ -152,7 +153,6 @@ async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, handler:
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
-    // The client closed the connection.
     let _ = http.serve_connection(TokioIo::new(TimedStream::new(stream)), service).await;
 }
 
@@ -175,7 +175,7 @@ pub fn json(status: StatusCode, body: &serde_json::Value) -> HttpReply {
     reply(status, "application/json", body.to_string())
 }
 
-/// Browsers must not guess the content type.
+/// Returns a reply whose content type browsers must not guess.
 pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> HttpReply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -237,7 +237,7 @@ mod tests {
             assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             old.push(stream);
         }
-        // The first client sends again, so the second is the oldest.
+        // The first client sends a request, so the second one is idle longest.
         old[0].write_all(b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert!(old[0].read(&mut [0; 4096]).await.unwrap() > 0);
         assert!(ask(server.address(), "GET /here").await.unwrap().ends_with("yes"));

@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// For a client to read pending output, from the first byte that the socket buffer refused, even if it reads a byte now
-/// and then.
+/// The time for a client to read pending output, from the first byte that the socket buffer refused, even if it reads a
+/// byte now and then.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct TimedStream {
     stream: TcpStream,
-    /// Runs while output waits for space; hyper flushes when all output is written.
+    /// The timeout, which runs while output waits for space.
     late: Option<Pin<Box<Sleep>>>,
 }
 

@@ -2,7 +2,8 @@ use std::net::SocketAddr;
 
 use crate::model::parse_ip;
 
-/// kube-proxy's `AppendPortIfNeeded` (pkg/proxy/util/utils.go): leaves other texts, such as `[fd00::1]`, to validation.
+/// Like kube-proxy's `AppendPortIfNeeded` (pkg/proxy/util/utils.go): leaves other texts, such as `[fd00::1]`, to
+/// validation.
 pub fn with_port(text: &str, port: u16) -> String {
     parse_ip(text).map_or_else(|| text.to_owned(), |address| SocketAddr::new(address, port).to_string())
 }

@@ -102,7 +102,7 @@ fn positive(field: &'static str, value: GoDuration) -> Checked<Duration> {
     if value.is_zero() { wrong(field, "must be positive") } else { Ok(value) }
 }
 
-/// Validates the periods of other modes, too.
+/// Also validates the periods of other modes.
 fn periods(from: &KubeProxyConfiguration, mode: Mode) -> Checked<(Duration, Duration)> {
     let iptables = &from.iptables;
     let of_iptables = periods_of(
@@ -202,7 +202,7 @@ fn cluster_ranges(text: &str) -> Checked<Vec<IpNet>> {
     }
 }
 
-/// Used in rules, so only usual characters are allowed.
+/// Interface names are used in rules, so only usual characters are allowed.
 fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -> Checked<String> {
     if name.is_empty() {
         return wrong(field, "is needed by this detectLocalMode");
@@ -219,8 +219,8 @@ fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -
 
 const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// Ranges and `primary`, `localhost` and `all`, combined freely (Kubernetes 1.37). Default: `primary` in nftables mode,
-/// else `all`.
+/// Accepts ranges and `primary`, `localhost` and `all`, combined freely (Kubernetes 1.37). Default: `primary` in
+/// nftables mode, else `all`.
 fn node_port_addresses(entries: &[String], mode: Mode) -> Checked<NodePortAddresses> {
     let field = "nodePortAddresses";
     let mut primary = false;

@@ -46,7 +46,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Go's `time.ParseDuration`; a bare `0` needs no unit.
+/// Parses as Go's `time.ParseDuration` to nanoseconds; a bare `0` needs no unit.
 fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -85,7 +85,7 @@ fn scaled(amount: &str, scale: i64) -> Option<i64> {
     Some(total)
 }
 
-/// `1h0m0s`, `30s`, `1.5s`, `500ms`, `0s`.
+/// Writes `1h0m0s`, `30s`, `1.5s`, `500ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.0.unsigned_abs();

@@ -17,7 +17,7 @@ pub enum FieldSupport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagValue {
     Text,
-    /// `true` or `false`; without a value `true`.
+    /// `true` or `false`; a flag without a value means `true`.
     Bool,
     Number,
     Fraction,
@@ -31,9 +31,9 @@ pub enum FlagValue {
 
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigField {
-    /// Such as `iptables.syncPeriod`.
+    /// The field's path, such as `iptables.syncPeriod`.
     pub path: &'static str,
-    /// Without dashes; the syntax of the value.
+    /// The flag's name without dashes, and the syntax of its value.
     pub flag: Option<(&'static str, FlagValue)>,
     pub help: &'static str,
     pub state: FieldSupport,
@@ -148,7 +148,7 @@ pub const FLAGS_ONLY: &[(&str, &str, FieldSupport)] = &[
     ("iptables-writer", "How to write the tables: auto, netlink (iptables-nft's tables, without its commands) or commands (not upstream's)", Honoured),
 ];
 
-/// One sentence per non-default field or gate without effect.
+/// Returns one sentence per non-default field or gate without effect.
 pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
     let (Ok(given), Ok(default)) =
         (serde_json::to_value(configuration), serde_json::to_value(KubeProxyConfiguration::default()))

@@ -19,9 +19,9 @@ pub enum ConfigError {
     #[error("{file}{}{}: {problem}", line_suffix(*line), field_suffix(field))]
     Content {
         file: String,
-        /// From 1; 0 if unknown.
+        /// The line, from 1; 0 if unknown.
         line: u64,
-        /// A path; empty for the whole file.
+        /// The field's path; empty for the whole file.
         field: String,
         problem: String,
     },
@@ -41,8 +41,8 @@ pub struct LoadedConfig {
     pub configuration: KubeProxyConfiguration,
     /// SHA-256 of the content.
     pub digest: [u8; 32],
-    /// Unknown fields, and all but the last of repeated ones, by line. No error, as in kube-proxy's lenient decoding:
-    /// the file may be for a newer version.
+    /// Unknown fields, and all but the last of repeated ones, by line: no error, as the file may be for a newer
+    /// version.
     pub ignored: Vec<ConfigError>,
     lines: BTreeMap<String, u64>,
 }
@@ -102,7 +102,7 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
     let mut whole = serde_json::to_value(KubeProxyConfiguration::default()).map_err(|e| wrong("", e.to_string()))?;
     let ignored = ignored(file, &located, &whole);
     for emptied in ["bindAddress", "healthzBindAddress", "metricsBindAddress"] {
-        // These defaults depend on each other; `fill` sets them last.
+        // The defaults of these addresses depend on `bindAddress`; `fill` sets them last.
         tree::set(&mut whole, emptied, Value::String(String::new()));
     }
     tree::overlay(&mut whole, located.value.clone());
@@ -115,7 +115,7 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
 
 fn ignored(file: &str, located: &LocatedValue, whole: &Value) -> Vec<ConfigError> {
     let mut whole = whole.clone();
-    // Empty by default; its items have known fields.
+    // The list is empty by default; its items have known fields.
     let module = json!({ "filePattern": "", "verbosity": 0 });
     tree::set(&mut whole, "logging.vmodule", Value::Array(vec![module]));
     let mut fields = Vec::new();
@@ -139,7 +139,7 @@ fn ignored(file: &str, located: &LocatedValue, whole: &Value) -> Vec<ConfigError
     ignored.into_iter().map(content).collect()
 }
 
-/// Else the line of its nearest parent.
+/// Returns the field's line, else that of its nearest parent.
 fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
     let mut field = field.replace('[', ".").replace(']', "");
     loop {
@@ -153,7 +153,7 @@ fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
     }
 }
 
-/// Fields that `known` lacks. An empty mapping in `known`, such as the feature gates, accepts any key.
+/// Finds fields that `known` lacks. An empty mapping in `known`, such as the feature gates, accepts any key.
 fn unknown(value: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     match (value, known) {
         (Value::Object(value), Value::Object(known)) if !known.is_empty() => {

@@ -1,4 +1,4 @@
-//! JSON values by path, such as `iptables.syncPeriod`.
+//! Reads and sets JSON values by path, such as `iptables.syncPeriod`.
 
 use serde_json::{Map, Value};
 

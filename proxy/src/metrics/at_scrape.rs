@@ -7,7 +7,7 @@ use prometheus::{CounterVec, Error, GaugeVec, Opts};
 
 use super::reading::{BackgroundReading, PATIENCE};
 
-/// Label values, in order, and the value.
+/// Per sample the label values, in the labels' order, and the value.
 pub type Samples = Vec<(Vec<String>, f64)>;
 
 pub struct AtScrape {
@@ -29,7 +29,7 @@ enum MetricKind {
 }
 
 impl AtScrape {
-    /// Each metric's samples, in the order of the metrics.
+    /// `read` returns each metric's samples, in the order of the metrics.
     pub fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         AtScrape { metrics: Vec::new(), read: Box::new(read) }
     }

@@ -33,7 +33,7 @@ impl RegistryBuilder {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// For seconds since 1970.
+    /// Registers a gauge of seconds since 1970.
     pub(super) fn times(&self, name: &str, help: &str, labels: &[&str]) -> Registered<GaugeVec> {
         self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }

@@ -10,7 +10,7 @@ use crate::ruleset::{RuleCounts, SyncReport};
 
 #[derive(Debug)]
 pub(super) enum ByMode {
-    /// Also IPVS and userspace mode, which write iptables rules, too.
+    /// Metrics of iptables mode, and of IPVS and userspace mode, which write iptables rules, too.
     Iptables {
         rules: IntGaugeVec,
         rules_last: IntGaugeVec,

@@ -28,7 +28,7 @@ pub fn listeners(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, E
         )
 }
 
-/// No relay serves their protocol.
+/// Counts node ports on loopback addresses that are rejected, because no relay serves their protocol.
 pub fn rejected(families: impl IntoIterator<Item = Family>) -> Result<AtScrape, Error> {
     let families: Vec<Family> = families.into_iter().collect();
     let read = move || vec![families.iter().flat_map(|family| counted(*family)).collect()];

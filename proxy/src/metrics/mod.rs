@@ -1,4 +1,5 @@
-//! kube-proxy's names and labels, so that its dashboards work, or the prefix `svcproxy_`. There is no global registry.
+//! Names and labels are kube-proxy's, so that its dashboards work, or begin with `svcproxy_`. There is no global
+//! registry.
 
 mod at_scrape;
 mod build;
@@ -66,7 +67,7 @@ impl Metrics {
         Metrics::of_mode(Mode::Iptables, families)
     }
 
-    /// Metrics start at zero for these families.
+    /// The mode's metrics start at zero for these families.
     #[rustfmt::skip]
     pub fn of_mode(mode: Mode, families: &[Family]) -> Result<Metrics, Error> {
         let build = RegistryBuilder::default();
@@ -99,7 +100,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// An absent counter makes rates over its first increase wrong.
+    /// Starts counters at zero: an absent counter makes rates over its first increase wrong.
     pub fn begin_at_zero(&self, family: Family) {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).reset();
@@ -126,7 +127,7 @@ impl Metrics {
         self.api_failures.clone()
     }
 
-    /// Pending until the returned value is dropped.
+    /// Counts a batch's changes as pending until the returned value is dropped.
     pub fn count_changes(&self, batch: &Batch) -> Pending {
         let (mut services, mut endpoints) = (0, 0);
         for change in &batch.changes {
@@ -217,7 +218,7 @@ fn as_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// kube-proxy's: from 1 ms, doubled 14 times.
+/// Returns kube-proxy's buckets: from 1 ms, doubled 14 times.
 fn sync_buckets() -> Result<Vec<f64>, Error> {
     prometheus::exponential_buckets(0.001, 2.0, 15)
 }
@@ -232,8 +233,8 @@ mod tests {
     use super::*;
     use crate::ruleset::RuleCounts;
 
-    /// As in Kubernetes' reference (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's
-    /// own. The caller registers the reference's two packet counters.
+    /// Kubernetes' metrics (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's own. The
+    /// caller registers the reference's two packet counters.
     const METRICS: &[(&str, &str, &str)] = &[
         ("kubeproxy_conntrack_reconciler_deleted_entries_total", "counter", "ip_family"),
         ("kubeproxy_conntrack_reconciler_sync_duration_seconds", "histogram", "ip_family"),

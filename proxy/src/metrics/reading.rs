@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::Samples;
 
-/// A scrape has at most two readings; Prometheus waits 10 seconds by default.
+/// The time for one reading: a scrape has at most two, and Prometheus waits 10 seconds by default.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// One reading at a time, on its own thread. Callers wait for `patience`, then use the previous samples.

@@ -1,4 +1,4 @@
-//! Relays of userspace mode, and of node ports on loopback addresses in nftables mode.
+//! Metrics of userspace mode's relays, and of relays for node ports on loopback addresses in nftables mode.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ impl Requests {
         Requests(Some(counter))
     }
 
-    /// Install it outside the layer that adds the host to requests.
+    /// Returns the layer. Install it outside the one that adds the host to requests.
     pub fn to(&self, host: &str) -> RequestsTo {
         RequestsTo { requests: self.clone(), host: host.into() }
     }
@@ -30,7 +30,7 @@ impl Requests {
     }
 }
 
-/// Shared by all watches. The default one counts nothing.
+/// Shared by all watches. The default counts nothing.
 #[derive(Debug, Clone, Default)]
 pub struct ApiFailures(Option<IntCounterVec>);
 

@@ -12,7 +12,7 @@ use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// `KUBE-FORWARD` dropped them. Summed over all families as in kube-proxy.
+/// Exports the number of INVALID packets that `KUBE-FORWARD` dropped, summed over all families as in kube-proxy.
 pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
     let read = move || {
         let rules = counters.iter().filter_map(|one| or_logged(one.of_chain(Table::Filter, names::FORWARD))).flatten();
@@ -30,7 +30,7 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
     let read = move || {
         let (mut connections, mut refused): (Samples, Samples) = Default::default();
         for (family, counters, known) in &state {
-            // Keeps the previous counts.
+            // After a failure the metric keeps the previous counts.
             let Some(rules) = or_logged(of_both_tables(counters)) else { continue };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             for (meter, count) in known.update(rules) {
@@ -77,7 +77,7 @@ fn reason(sort: CountKind) -> Option<&'static str> {
     }
 }
 
-/// The sync logs the same failure.
+/// Logs failures only for debugging: the sync logs them, too.
 fn or_logged<T>(read: Result<T, IptablesError>) -> Option<T> {
     read.inspect_err(|error| debug!(%error, "cannot read counters")).ok()
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::Metrics;
 
-/// Less than Prometheus' default timeout of 10 seconds.
+/// The time for a scrape: less than Prometheus' default timeout of 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(9);
 
 type ScrapeText = Result<Bytes, String>;
@@ -48,7 +48,7 @@ impl Scrapes {
         }
     }
 
-    /// On a blocking thread: reading the kernel's counters is slow.
+    /// Collects on a blocking thread: reading the kernel's counters is slow.
     fn join(&self) -> watch::Receiver<Option<ScrapeText>> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = under_way.upgrade() {

@@ -7,7 +7,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Error, Gauge, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-/// In a registry of their own.
+/// The metrics of `/metrics/slis`, in a registry of their own.
 #[derive(Debug)]
 pub struct Slis {
     registry: Registry,
@@ -43,7 +43,7 @@ impl Slis {
     }
 }
 
-/// Now, if the kernel does not provide it.
+/// Returns the current time if the kernel does not provide the start.
 pub fn process_start() -> SystemTime {
     let families = ProcessCollector::for_self().collect();
     let family = families.iter().find(|family| family.name() == "process_start_time_seconds");

@@ -10,9 +10,9 @@ use super::ObjectKey;
 pub enum Change {
     Service(ObjectKey, Option<Arc<Service>>),
     EndpointSlice(ObjectKey, Option<Arc<EndpointSlice>>),
-    /// By name.
+    /// The Node of this name; `None` if deleted.
     Node(String, Option<Arc<Node>>),
-    /// By name.
+    /// The ServiceCIDR of this name; `None` if deleted.
     ServiceCidr(String, Option<Arc<ServiceCIDR>>),
 }
 
@@ -23,18 +23,18 @@ pub struct Batch {
     pub resource_version: Option<String>,
     /// Bookmarks advance the versions, too: a batch may have no changes.
     pub resource_versions: ResourceVersions,
-    /// The first lists are not complete: nothing may be programmed yet.
+    /// Whether the first lists are still incomplete: nothing may be programmed yet.
     pub partial: bool,
 }
 
-/// Versions of different kinds are not comparable.
+/// Resource versions by kind: those of different kinds are not comparable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceVersions {
     pub services: Option<String>,
     pub endpoint_slices: Option<String>,
-    /// Of this node's Node object.
+    /// The version of this node's Node object.
     pub nodes: Option<String>,
-    /// If a mode watches them.
+    /// `None` if the mode does not watch ServiceCIDRs.
     pub service_cidrs: Option<String>,
 }
 

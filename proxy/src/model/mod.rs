@@ -21,7 +21,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Each has its own kernel tables and is proxied separately.
+/// Each family has its own kernel tables and is proxied separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     V4,
@@ -39,7 +39,7 @@ impl Family {
         Family::of(&net.addr())
     }
 
-    /// Also a metric label.
+    /// The name is also a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -103,7 +103,7 @@ impl Protocol {
 
     pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-    /// `IPPROTO_*`.
+    /// Returns the protocol's number (`IPPROTO_*`).
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -112,7 +112,7 @@ impl Protocol {
         }
     }
 
-    /// Lower case, as in iptables and in the hashes of chain names.
+    /// Returns the name in lower case, as in iptables and in the hashes of chain names.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",
@@ -128,7 +128,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The unit of planning, rendering and change tracking.
+/// A service port is the unit of planning, rendering and change tracking.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortName {
     pub service: ObjectKey,
@@ -182,10 +182,10 @@ pub struct Flow {
     pub client: IpAddr,
     /// The destination before DNAT.
     pub destination: SocketAddr,
-    /// Sends the replies.
+    /// The address that sends the replies.
     pub server: SocketAddr,
     pub translated: bool,
-    /// IPVS performed the DNAT, not a rule.
+    /// Whether IPVS, and not a rule, performed the DNAT.
     pub by_ipvs: bool,
 }
 

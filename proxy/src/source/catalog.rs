@@ -15,9 +15,9 @@ use super::{Batch, Change};
 
 #[derive(Debug, Default)]
 struct CatalogFile {
-    /// `None` if reading failed.
+    /// The content's digest; `None` if reading failed.
     digest: Option<[u8; 32]>,
-    /// `None` if the file must be read again.
+    /// The file's stamp; `None` if the file must be read again.
     stamp: Option<FileStamp>,
     contents: FileContents,
 }
@@ -66,7 +66,7 @@ impl Catalog {
         self.files.get(name)?.stamp
     }
 
-    /// Keeps files that are `present`, `closed` or in closed directories (names ending with `/`).
+    /// Forgets files that are neither `present`, `closed` nor in closed directories (names ending with `/`).
     pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, Option<String>)>) {
         let names: BTreeSet<&str> = closed.iter().map(|(name, _)| name.as_str()).collect();
         let hidden = |name: &str| {
@@ -120,7 +120,7 @@ impl Catalog {
         of_files.cloned().collect()
     }
 
-    /// The first of several definitions, in file order, wins.
+    /// Returns the objects of all files; of several definitions the first in file order wins.
     fn merge(&mut self) -> BTreeMap<ObjectId, Object> {
         let mut merged = BTreeMap::new();
         let mut places: BTreeMap<&ObjectId, (&str, usize)> = BTreeMap::new();
@@ -151,7 +151,7 @@ impl Catalog {
         merged
     }
 
-    /// Of a list, else of an object.
+    /// Returns the newest resource version of a list, else of an object.
     fn version(&self) -> Option<u64> {
         let contents = || self.files.values().map(|f| &f.contents);
         let lists = contents().filter_map(|c| c.list_version).max();

@@ -7,20 +7,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::SourceError;
 
-/// In bytes.
+/// The largest file, in bytes.
 pub(super) const LARGEST_FILE: u64 = 64 << 20;
 const DEEPEST: usize = 16;
-/// Each takes a watch; the kernel allows a user at least 8,192 (inotify(7), `max_user_watches`).
+/// Each directory takes a watch; the kernel allows a user at least 8,192 (inotify(7), `max_user_watches`).
 const MOST_DIRECTORIES: usize = 1_000;
 const MOST_FILES: usize = 10_000;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ManifestFile {
-    /// Relative to the manifest directory.
+    /// The path, relative to the manifest directory.
     pub name: String,
     pub path: PathBuf,
-    /// A link out of the directory.
+    /// Whether it is a link out of the directory.
     pub is_outside: bool,
 }
 
@@ -53,7 +53,7 @@ impl WalkLimit {
 
 pub(super) const OUTSIDE: &str = "is a link to a target outside the manifest directory, and is not followed";
 
-/// Called before each read, so that a watch misses no change.
+/// Is called before each read, so that a watch misses no change.
 pub(super) trait WalkObserver {
     fn start(&mut self) -> PathBuf;
     fn directory(&mut self, _path: &Path) {}
@@ -90,12 +90,12 @@ pub(super) fn walk(observer: &mut dyn WalkObserver) -> Result<DirectoryWalk, Sou
 }
 
 struct Walker<'o> {
-    /// Canonical.
+    /// The manifest directory's canonical path.
     root: PathBuf,
     observer: &'o mut dyn WalkObserver,
-    /// Device and inode.
+    /// Visited directories by device and inode.
     entered: BTreeSet<(u64, u64)>,
-    /// Directories of link targets, watched, too.
+    /// Watched directories of link targets.
     linked: BTreeSet<PathBuf>,
     walk: DirectoryWalk,
     beyond: BTreeMap<WalkLimit, Vec<String>>,
@@ -118,7 +118,7 @@ impl Walker<'_> {
         for entry in fs::read_dir(directory)? {
             paths.push(entry?.path());
         }
-        // Each walk must stop at the same entries.
+        // Sorted, so that each walk stops at the same entries.
         paths.sort();
         for path in paths {
             self.entry(path, prefix, depth);
@@ -152,7 +152,7 @@ impl Walker<'_> {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     self.walk.closed.push((name, Some(format!("cannot be read: {error}"))));
                 }
-                // Removed during the walk.
+                // The entry was removed during the walk.
                 _ => {}
             }
         } else if is_manifest(&path) {
@@ -192,7 +192,7 @@ impl Walker<'_> {
     }
 }
 
-/// `None` if the target's directory is missing.
+/// Returns a link's target; `None` if the target's directory is missing.
 pub(super) fn target(link: &Path) -> Option<PathBuf> {
     if let Ok(target) = fs::canonicalize(link) {
         return Some(target);
@@ -214,8 +214,8 @@ pub(super) struct FileStamp {
     changed: (i64, i64),
 }
 
-/// After a more recent change another one may get the same timestamp: the kernel's file clock has steps of 10 ms at
-/// HZ=100, some file systems store whole seconds or two.
+/// A younger timestamp does not identify the content: a later change may get the same one. The kernel's file clock has
+/// steps of 10 ms at HZ=100, some file systems store seconds or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl FileStamp {
@@ -232,7 +232,7 @@ impl FileStamp {
         fs::metadata(path).ok().map(|metadata| FileStamp::of(&metadata))
     }
 
-    /// False if the clock was set back.
+    /// Whether the timestamp is old enough; false if the clock was set back.
     fn is_settled(&self, now: SystemTime) -> bool {
         let changed = u64::try_from(self.changed.0).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age >= SETTLED))
@@ -241,7 +241,7 @@ impl FileStamp {
 
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
-    /// The stamp is `None` unless settled.
+    /// No stamp if the last change is too recent.
     Bytes(Vec<u8>, Option<FileStamp>),
     Gone,
     Failed(String),
@@ -250,7 +250,7 @@ pub(super) enum ReadOutcome {
 pub(super) fn read(path: &Path) -> ReadOutcome {
     match bytes(path) {
         Ok((bytes, stamp)) => ReadOutcome::Bytes(bytes, stamp),
-        // A link exists even if its target does not.
+        // A link without a target is unreadable, not gone.
         Err(_) if path.symlink_metadata().is_err() => ReadOutcome::Gone,
         Err(message) => ReadOutcome::Failed(message),
     }
@@ -270,7 +270,7 @@ fn bytes(path: &Path) -> Result<(Vec<u8>, Option<FileStamp>), String> {
     if metadata.len() > LARGEST_FILE {
         return Err(too_large());
     }
-    // Taken before the content, so that a concurrent write changes it.
+    // The stamp is taken before the content, so that a concurrent write changes it.
     let stamp = Some(FileStamp::of(&metadata)).filter(|stamp| stamp.is_settled(SystemTime::now()));
     let mut bytes = Vec::new();
     let taken = file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(denied)?;

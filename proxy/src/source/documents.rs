@@ -12,7 +12,7 @@ use super::validate;
 use super::{ObjectKey, lenient};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Listed per file; the rest is counted.
+/// The most faults listed per file; the rest is counted.
 pub(super) const MOST_FAULTS: usize = 100;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct FileContents {
     /// Ignored fields of valid objects.
     pub remarks: Vec<DocumentError>,
     pub skipped: Vec<String>,
-    /// Newest version of a list in the file.
+    /// The newest resource version of a list in the file.
     pub list_version: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
 struct DocumentPosition {
     document: usize,
     line: usize,
-    /// `items[3]` within a list, else empty.
+    /// The path within a list (`items[3]`), else empty.
     item: String,
 }
 
@@ -183,7 +183,7 @@ impl DocumentReader<'_> {
         if valid {
             remarks.extend(taken.into_iter().map(validate::Finding::ignored));
         } else {
-            // A removed value may have caused the later fault.
+            // Removed values are listed first: they may have caused the later fault.
             findings.splice(0..0, taken);
         }
         for remark in remarks {
@@ -241,7 +241,7 @@ fn error(file: &str, place: &DocumentPosition, object: Option<&str>, field: &str
     }
 }
 
-/// Empty for a `List` of any kind.
+/// Returns the kind of a list's items; empty for a `List` of any kind.
 fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
     let element = kind.strip_suffix("List")?;
     let fits = match element {

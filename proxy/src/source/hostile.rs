@@ -97,7 +97,7 @@ fn templates() -> Vec<Value> {
     ]
 }
 
-/// Strings that can reach a rule, a chain name or a comment.
+/// Returns the strings that can reach a rule, a chain name or a comment.
 fn reaching(object: &Object) -> Vec<String> {
     let value = match object {
         Object::Service(service) => serde_json::to_value::<&Service>(service),
@@ -116,7 +116,7 @@ fn gather(value: &Value, strings: &mut Vec<String>) {
         Value::Array(items) => items.iter().for_each(|item| gather(item, strings)),
         Value::Object(fields) => {
             for (key, value) in fields {
-                // A node address's type is compared, never written.
+                // A node address's type is only compared, never written to the kernel.
                 if key != "type" || value.as_str().is_some_and(|t| ["LoadBalancer", "InternalIP"].contains(&t)) {
                     strings.push(key.clone());
                     gather(value, strings);

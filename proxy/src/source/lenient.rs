@@ -1,5 +1,5 @@
-//! Deserializes JSON despite wrong types, without the endpoint or field concerned. Fails if that identifies the object
-//! or restricts its callers.
+//! Deserializes JSON despite values of wrong types: removes the endpoint or field concerned. Fails if the field
+//! identifies the object or restricts its callers.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::validate::Finding;
 /// Most values removed from one object; each costs another deserialization.
 const AT_MOST: usize = 32;
 
-/// Lists whose items are independent.
+/// Lists of independent items: a faulty item is removed, not the list.
 const LISTS: [&[&str]; 5] =
     [&["endpoints"], &["ports"], &["spec", "ports"], &["status", "loadBalancer", "ingress"], &["status", "addresses"]];
 

@@ -13,11 +13,11 @@ use super::problem::DocumentError;
 use super::watch::{DirectoryWatch, WatchEvent};
 use super::{Batch, ObjectSource, SkippedObjects, SourceError};
 
-/// An editor or a copy causes several events.
+/// Events within this time are handled together: an editor or a copy causes several.
 const QUIET: Duration = Duration::from_millis(15);
-/// After the first event in a busy directory.
+/// The longest wait after the first event in a busy directory.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// While a file is written: half a file would remove live Services.
+/// The longest wait while a file is written: half a file would remove live Services.
 const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -41,8 +41,8 @@ pub fn read_directory(directory: &Path) -> Result<DirectoryReading, SourceError>
     })
 }
 
-/// Logs faults, once while they last. Invalid objects, unreadable files and a missing directory change no object; a
-/// removed file removes its objects.
+/// Faults are logged once while they last. Invalid objects, unreadable files and a missing directory change no object;
+/// a removed file removes its objects.
 #[derive(Debug)]
 pub struct ManifestSource {
     first: Option<Batch>,
@@ -114,7 +114,7 @@ impl ObjectSource for ManifestSource {
 
 impl Drop for ManifestSource {
     fn drop(&mut self) {
-        // Fails if the thread has ended.
+        // Sending fails if the thread has ended.
         let _ = self.events.send(WatchEvent::Stop);
     }
 }
@@ -146,7 +146,7 @@ impl Watcher {
         }
     }
 
-    /// False when the source is gone.
+    /// Waits for changes; returns false when the source is gone.
     fn changed(&mut self, trouble: bool) -> bool {
         let retry = trouble.then(|| Instant::now() + RETRY);
         let mut open = BTreeSet::new();
@@ -225,7 +225,7 @@ fn rescan(catalog: &mut Catalog, observer: &mut dyn WalkObserver) -> Result<(), 
             continue;
         }
         match directory::read(&found.path) {
-            // Removed since the walk.
+            // The file was removed since the walk.
             ReadOutcome::Gone => continue,
             ReadOutcome::Bytes(bytes, stamp) => {
                 catalog.file(&found.name, Ok(&bytes));

@@ -33,7 +33,7 @@ pub use skipped::SkippedObjects;
 /// Batches up to the first without [`Batch::partial`] are the complete state: nothing may be programmed before. No
 /// later batch is partial.
 pub trait ObjectSource {
-    /// `Ok(None)` at the end. Cancel-safe.
+    /// Returns the next batch; `Ok(None)` at the end. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch>, SourceError>> + Send;
 
     fn skipped(&self) -> SkippedObjects;

@@ -57,7 +57,7 @@ impl ObjectKind {
         }
     }
 
-    /// Whether nothing may be programmed before its list.
+    /// Whether rules may only be programmed after the first list of this kind.
     pub(super) fn is_needed(self) -> bool {
         self != Self::ServiceCidr
     }
@@ -110,7 +110,7 @@ impl Object {
         }
     }
 
-    /// If it is a number.
+    /// Returns the resource version if it is a number.
     pub(super) fn version(&self) -> Option<u64> {
         let metadata = match self {
             Self::Node(node) => &node.metadata,

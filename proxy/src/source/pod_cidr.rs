@@ -13,14 +13,14 @@ use super::{Batch, Change, ObjectSource, SkippedObjects, SourceError};
 use crate::config::{Config, DetectLocal};
 use crate::model::{Family, parse_ip};
 
-/// As kube-proxy's `NewNodeManager` (pkg/proxy/node.go), from the otherwise complete state.
+/// The longest wait once only the range is missing, as in kube-proxy's `NewNodeManager` (pkg/proxy/node.go).
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Batches are partial until the Node has a pod range. Later changes of the range pass through.
 #[derive(Debug)]
 pub struct AwaitPodCidr<S> {
     source: S,
-    /// `None` once the range is known or not needed.
+    /// The range to wait for; `None` once it is known or not needed.
     wanted: Option<PodCidrWait>,
 }
 
@@ -37,7 +37,7 @@ struct PodCidrWait {
 enum PodCidrState {
     Nothing,
     NoRange,
-    /// It has ranges, but none of its primary family.
+    /// The Node has ranges, but none of its primary family.
     NoneOf(Family),
     Range,
 }
@@ -109,7 +109,7 @@ impl PodCidrWait {
         }
     }
 
-    /// The beginning of a sentence.
+    /// Returns the beginning of a sentence.
     fn missing(&self) -> String {
         let node = &self.node;
         match self.seen {
@@ -135,8 +135,8 @@ fn range_state(node: &Node, bind_address: Option<IpAddr>) -> PodCidrState {
     }
 }
 
-/// `bindAddress`, else the Node's first internal or external address (kube-proxy's `detectNodeIPs` in
-/// cmd/kube-proxy/app/server.go).
+/// Returns the family of `bindAddress`, else of the Node's first internal or external address (kube-proxy's
+/// `detectNodeIPs` in cmd/kube-proxy/app/server.go).
 pub fn primary_family(node: Option<&Node>, bind_address: Option<IpAddr>) -> Option<Family> {
     let addresses =
         || node.and_then(|node| node.status.as_ref()).into_iter().flat_map(|s| s.addresses.iter().flatten());

@@ -1,24 +1,24 @@
 use std::fmt;
 
-/// In characters.
+/// The longest quoted value, in characters.
 const QUOTED: usize = 64;
-/// In characters, from the parser.
+/// The parser's longest message, in characters.
 const MESSAGE: usize = 240;
 
-/// `Display` is always one line.
+/// A fault in a document; `Display` is always one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
     pub file: String,
     /// Number in the file, from 1, without empty documents; 0 for the whole file.
     pub document: usize,
-    /// From 1: of a syntax error, else of the document's beginning.
+    /// The line of a syntax error, else of the document's beginning, from 1.
     pub line: Option<usize>,
     /// Kind, namespace and name, as far as known.
     pub object: Option<String>,
-    /// Such as `spec.ports[0].port`; empty if no field is at fault.
+    /// The field, such as `spec.ports[0].port`; empty if no field is at fault.
     pub field: String,
     pub message: String,
-    /// An earlier valid version stays in force.
+    /// Whether an earlier valid version stays in force.
     pub kept: bool,
 }
 

@@ -5,7 +5,7 @@ use prometheus::Error;
 
 use crate::metrics::AtScrape;
 
-/// An API object counts once per version, a manifest's fault once while it lasts.
+/// The number of invalid objects. An API object counts once per version, a manifest's fault once while it lasts.
 #[derive(Debug, Clone, Default)]
 pub struct SkippedObjects(Arc<AtomicU64>);
 

@@ -5,12 +5,11 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawDocument<'a> {
-    /// Where `text` begins in the file, from 1.
+    /// The line at which `text` begins in the file, from 1.
     pub line: usize,
     pub text: &'a str,
 }
 
-/// The first `most` non-empty documents.
 pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = Vec::new();
@@ -47,7 +46,6 @@ pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
     found
 }
 
-/// The rest of the line after a marker.
 fn marker<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(mark)?;
     (rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])).then_some(rest)

@@ -1,5 +1,5 @@
-//! Rules of `apimachinery/pkg/util/validation` as published in the API reference ("Object Names and IDs", "Labels and
-//! Selectors"). Accepted texts are ASCII, so they are safe in kernel rules.
+//! The syntax of names, labels and addresses by `apimachinery/pkg/util/validation`, as published in the API reference
+//! ("Object Names and IDs", "Labels and Selectors"). Accepted texts are ASCII, so they are safe in kernel rules.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,10 +14,10 @@ pub(super) type Checked<T = ()> = Result<T, String>;
 const LABEL: usize = 63;
 /// In bytes (Kubernetes' limit for DNS subdomains).
 const SUBDOMAIN: usize = 253;
-/// In bytes (`INET6_ADDRSTRLEN` without its NUL).
+/// The longest address, in bytes (`INET6_ADDRSTRLEN` without its NUL).
 const ADDRESS: usize = 45;
 
-/// RFC 1123: a namespace, a port or, since Kubernetes relaxed its rule, a Service.
+/// Checks an RFC 1123 label: a namespace, a port or, since Kubernetes relaxed its rule, a Service.
 pub(super) fn label(text: &str) -> Checked {
     if text.len() <= LABEL && is_label(text) {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn label(text: &str) -> Checked {
     ))
 }
 
-/// RFC 1123: a Node or an EndpointSlice.
+/// Checks an RFC 1123 subdomain: a Node or an EndpointSlice.
 pub(super) fn subdomain(text: &str) -> Checked {
     if text.len() <= SUBDOMAIN && text.split('.').all(is_label) {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) fn subdomain(text: &str) -> Checked {
     ))
 }
 
-/// May be empty.
+/// Checks a label's value, which may be empty.
 pub(super) fn label_value(text: &str) -> Checked {
     if text.is_empty() || is_name_part(text) {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn label_value(text: &str) -> Checked {
     ))
 }
 
-/// `[DNS subdomain/]name`, such as a label's key.
+/// Checks `[DNS subdomain/]name`, such as a label's key.
 pub(super) fn qualified_name(text: &str) -> Checked {
     let fits = match text.split_once('/') {
         Some((prefix, name)) => subdomain(prefix).is_ok() && is_name_part(name),
@@ -64,7 +64,7 @@ pub(super) fn qualified_name(text: &str) -> Checked {
     Err(format!("{} is not a qualified name ([DNS name/]name)", quote(text)))
 }
 
-/// RFC 6335, 5.1, lower-case.
+/// Checks a service name by RFC 6335, 5.1, in lower case.
 pub(super) fn container_port_name(text: &str) -> Checked {
     let fits =
         text.len() <= 15 && is_label(text) && !text.contains("--") && text.bytes().any(|b| b.is_ascii_lowercase());
@@ -107,7 +107,7 @@ pub(super) fn network(text: &str) -> Checked<IpNet> {
     let wrong = || format!("{} is not a network (address/length)", quote(text));
     let (ip, length) = text.trim().split_once('/').ok_or_else(wrong)?;
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
-    // The length of an IPv4-mapped network would count IPv6 bits.
+    // IPv4-mapped networks are rejected: their length counts IPv6 bits.
     let mapped = ip.contains(':') && address(ip).is_ok_and(|ip| ip.is_ipv4());
     if !digits || mapped {
         return Err(wrong());

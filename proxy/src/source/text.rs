@@ -4,7 +4,7 @@ use serde_saphyr::{Budget, MessageFormatter, UserMessageFormatter};
 use super::problem::one_line;
 use super::split;
 
-/// The proxy's kinds need less than 12.
+/// The deepest nesting; the proxy's kinds need less than 12.
 const DEPTH: usize = 64;
 
 /// Enough for a cluster of 10,000 Services with three slices each.
@@ -12,9 +12,9 @@ pub(super) const MOST_DOCUMENTS: usize = 100_000;
 
 #[derive(Debug)]
 pub(super) struct TextDocument {
-    /// From 1, without empty documents.
+    /// Number in the file, from 1, without empty documents.
     pub document: usize,
-    /// From 1: of a syntax error, else of the document's beginning.
+    /// The line of a syntax error, else of the document's beginning, from 1.
     pub line: usize,
     pub value: Result<Value, String>,
 }
@@ -52,7 +52,7 @@ fn yaml(document: usize, raw: split::RawDocument<'_>) -> TextDocument {
     }
 }
 
-/// Raises the limits that the file's size implies. Those on aliases, which make a document larger than its text, stay.
+/// Size limits follow the file's size. The default limits on aliases, which make a document larger than its text, stay.
 fn budget(length: usize) -> Option<Budget> {
     let bound = length.max(1024).saturating_mul(2);
     serde_saphyr::budget! {

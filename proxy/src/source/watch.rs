@@ -26,9 +26,9 @@ pub(super) struct DirectoryWatch {
     root_event: Option<PathBuf>,
     armed: BTreeSet<PathBuf>,
     pass: BTreeSet<PathBuf>,
-    /// Directories all of whose entries are relevant.
+    /// Directories in which every entry is relevant.
     listed: BTreeSet<PathBuf>,
-    /// Canonical.
+    /// Canonical paths of link targets.
     targets: BTreeSet<PathBuf>,
     failure: Option<SourceError>,
 }
@@ -103,7 +103,7 @@ impl DirectoryWatch {
     }
 
     fn arm(&mut self, path: PathBuf) {
-        // Another directory may have the name now.
+        // The watch is renewed: another directory may have the name now.
         if let Err(error) = self.watcher.watch(&path, RecursiveMode::NonRecursive)
             && path.exists()
         {

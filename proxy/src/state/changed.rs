@@ -6,10 +6,10 @@ use crate::model::{ObjectKey, ServicePortName};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedPorts {
     pub service_ports: BTreeSet<ServicePortName>,
-    /// May affect every service port.
+    /// Whether the Node changed, which may affect every service port.
     pub node: bool,
     pub service_cidrs: bool,
-    /// How many parts left out the service port.
+    /// How many parts (see [`ChangedPorts::take_part`]) left out a service port.
     pub(super) left: BTreeMap<ServicePortName, u32>,
 }
 

@@ -17,7 +17,7 @@ use crate::model::{ObjectKey, Protocol, ServicePortName};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     Frontend(Protocol, Frontend),
-    /// Shared by all ports of a Service.
+    /// A health check's node port, shared by all ports of a Service.
     HealthCheck(u16),
 }
 
@@ -31,21 +31,21 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Strongest first.
+/// Kinds of claims, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimRank {
     ClusterIp,
     Other,
 }
 
-/// An object without a creation time, such as a manifest, counts as youngest.
+/// When an object was created; without a time, as in a manifest, it counts as youngest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreationTime {
     Since(Timestamp),
     Unknown,
 }
 
-/// The first in order wins.
+/// A service port that claims a frontend; the first in order wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Claimant {
     rank: ClaimRank,
@@ -68,16 +68,16 @@ impl KnownService {
 /// A claim that is lost, or was until now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispute {
-    /// For a health check, port name and protocol have no meaning.
+    /// The service port that lost; for a health check only its Service matters.
     pub loser: ServicePortName,
     pub claim: Claim,
-    /// `None` when the dispute is over.
+    /// The service port that owns the frontend; `None` when the dispute is over.
     pub winner: Option<(ServicePortName, ClaimRank)>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Claims {
-    /// Strongest first. Most claims have one claimant: a set would be large.
+    /// The strongest claimant first. Most claims have one: a set would be larger.
     claimants: BTreeMap<Claim, Vec<Claimant>>,
     lost: BTreeMap<ServicePortName, BTreeSet<Claim>>,
     reported: BTreeMap<ServicePortName, BTreeSet<Claim>>,
@@ -86,7 +86,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Returns the service ports that won or lost a claim.
+    /// Replaces a Service's claims; returns the service ports that won or lost one.
     pub(super) fn replace(
         &mut self,
         before: Option<&KnownService>,
@@ -117,13 +117,13 @@ impl Claims {
         moved.collect()
     }
 
-    /// No other Service has these claims, and none is claimed twice.
+    /// Whether no Service has any of these claims, and none is claimed twice.
     fn are_unclaimed(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
         let alike = claims.iter().zip(claims.iter().skip(1)).any(|((one, _), (other, _))| one == other);
         !alike && claims.iter().all(|(claim, _)| !self.claimants.contains_key(claim))
     }
 
-    /// The previous and current owner, if they differ.
+    /// Returns the previous and current owner, if they differ.
     fn ownership_change(
         &mut self,
         claim: Claim,
@@ -185,7 +185,7 @@ impl Claims {
         self.claimants.get(&claim)?.first()
     }
 
-    /// Only the frontends that it owns.
+    /// Returns the service port with only the frontends that it owns.
     pub(super) fn granted<'a>(&self, port: &'a ServicePort) -> Cow<'a, ServicePort> {
         if self.lost.is_empty() {
             return Cow::Borrowed(port);
@@ -217,7 +217,7 @@ impl Claims {
 }
 
 impl KnownService {
-    /// A service port claims an address once, with its strongest claim.
+    /// Returns the port's claims: one per address, the strongest.
     fn claims(&self) -> BTreeSet<(Claim, Claimant)> {
         let mut best: BTreeMap<(Claim, ServicePortName), ClaimRank> = BTreeMap::new();
         for port in &self.ports {
@@ -234,7 +234,7 @@ impl KnownService {
     }
 }
 
-/// The claimant of resources that a Service's ports share.
+/// Returns the claimant of what a Service's ports share.
 fn whole_service(service: &ObjectKey) -> ServicePortName {
     ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp }
 }

@@ -11,11 +11,11 @@ use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME,
 pub struct Endpoint {
     pub address: SocketAddr,
     pub local: bool,
-    /// Without a node name: may run on this node.
+    /// Whether the endpoint has no node name: it may run on this node.
     pub unplaced: bool,
-    /// May receive new connections.
+    /// Whether it may receive new connections.
     pub ready: bool,
-    /// Accepts connections, even if terminating.
+    /// Whether it accepts connections, even if terminating.
     pub serving: bool,
     pub terminating: bool,
     pub zone_hints: BTreeSet<String>,
@@ -25,8 +25,7 @@ pub struct Endpoint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
     pub service: String,
-    // Boxed: a large cluster has tens of thousands of endpoints. Hints are rare.
-    // Sorted.
+    // Boxed to save memory: a large cluster has tens of thousands of endpoints. Ports are sorted.
     ports: Box<[(String, Protocol, u16)]>,
     endpoints: Box<[SliceEndpoint]>,
 }
@@ -49,7 +48,7 @@ struct EndpointHints {
 }
 
 impl SliceEndpoint {
-    /// The greatest wins among endpoints with one address: as in kube-proxy one that does not terminate, because a new
+    /// Among endpoints with one address the greatest wins: as in kube-proxy one that does not terminate, because a new
     /// pod may get an old one's address (kubernetes/kubernetes#135266, `addEndpoints` of
     /// pkg/proxy/endpointslicecache.go in 1.36). The other fields make the order of slices irrelevant.
     fn precedence(&self) -> [bool; 4] {
@@ -119,7 +118,7 @@ impl Slice {
     }
 }
 
-/// Sorted, one per address.
+/// Merges a Service's slices: sorted endpoints, one per address.
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {
     let mut merged: BTreeMap<SocketAddr, &SliceEndpoint> = BTreeMap::new();
     for slice in slices {
@@ -151,7 +150,6 @@ mod tests {
         Slice::read(&slice.unwrap(), Family::V4, "me").unwrap()
     }
 
-    /// Ready, serving, terminating.
     fn conditions(of: &Endpoint) -> [bool; 3] {
         [of.ready, of.serving, of.terminating]
     }

@@ -25,7 +25,7 @@ use triggers::Triggers;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// `topology.kubernetes.io/zone`.
+    /// The Node's label `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
     /// Of both families.
     pub pod_cidrs: Vec<IpNet>,
@@ -33,7 +33,8 @@ pub struct NodeInfo {
     pub internal_ips: Vec<IpAddr>,
     /// All IP addresses of `status.addresses`.
     pub addresses: Vec<IpAddr>,
-    /// Per family the first InternalIP, else the first ExternalIP (kube-proxy's `GetNodeHostIPs` in pkg/util/node).
+    /// Per family the Node's first InternalIP, else its first ExternalIP (kube-proxy's `GetNodeHostIPs` in
+    /// pkg/util/node).
     pub primary: Vec<IpAddr>,
 }
 
@@ -69,12 +70,11 @@ pub struct State {
     external_ips: bool,
     services: BTreeMap<ObjectKey, KnownService>,
     claims: Claims,
-    /// Sorted by name: most Services have one slice. A hash map, because an ordered one slows the first list of a large
-    /// cluster.
+    /// Each list is sorted by name. An ordered map would slow the first list of a large cluster.
     slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
-    /// Of this family; the Kubernetes source watches only this node.
+    /// Addresses of this family; empty with the Kubernetes source, which watches only this node.
     other_nodes: BTreeMap<String, Vec<IpAddr>>,
     other_machines_changed: bool,
     service_cidrs: BTreeMap<String, Vec<IpNet>>,
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    /// Gate `AllowServiceExternalIPs`.
+    /// Sets the gate `AllowServiceExternalIPs`.
     pub fn with_external_ips(self, external_ips: bool) -> State {
         State { external_ips, ..self }
     }
@@ -116,7 +116,7 @@ impl State {
         self.family
     }
 
-    /// Whether [`compact`](State::compact) is worthwhile.
+    /// Whether [`compact`](State::compact) is worthwhile; resets the count if so.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.removed_objects.take_due(self.services.len() + self.slice_owner.len())
     }
@@ -136,7 +136,7 @@ impl State {
         &self.node
     }
 
-    /// Costs the size of the Service and of winners or losers of a frontend.
+    /// Costs the size of the Service, and of those that win or lose a frontend.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
@@ -161,7 +161,7 @@ impl State {
             Change::Node(name, node) if *name == self.node_name => {
                 let mut info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
                 if info.pod_cidrs.is_empty() {
-                    // The pods that run here do not depend on the Node object.
+                    // Pods that run here keep their ranges, whatever becomes of the Node object.
                     info.pod_cidrs = std::mem::take(&mut self.node.pod_cidrs);
                 }
                 self.node_changed |= info != self.node;
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// Other Nodes, and the API servers: endpoints of the Service `default/kubernetes`.
+    /// Returns the addresses of other Nodes and of API servers (endpoints of the Service `default/kubernetes`).
     pub fn other_machines(&self) -> impl Iterator<Item = IpAddr> {
         let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
         let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
@@ -272,7 +272,7 @@ impl State {
         changed
     }
 
-    /// Returns whether the Service exists.
+    /// Marks a Service's ports as changed; returns whether it exists.
     fn mark_service(&mut self, service: &ObjectKey) -> bool {
         let Some(known) = self.services.get(service) else { return false };
         for port in &known.ports {
@@ -288,7 +288,7 @@ impl State {
         self.triggers.count_since(since);
     }
 
-    /// When the causes of the changed slices happened.
+    /// Returns when the causes of the changed slices happened.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
         self.triggers.take()
     }
@@ -315,26 +315,26 @@ impl State {
         self.claims.take_disputes()
     }
 
-    /// Its endpoints plus a constant.
+    /// The number of endpoints plus a constant.
     fn weight(&self, name: &ServicePortName) -> usize {
         const ALONE: usize = 10;
         let slices = self.slices.get(&name.service).into_iter().flatten();
         slices.map(|(_, slice)| slice.addresses().len()).sum::<usize>() + ALONE
     }
 
-    /// The changes for one sync; if there are many, those of light Services first.
+    /// Returns the changes for one sync; if there are many, those of light Services first.
     pub fn take_part(&self, changed: &mut ChangedPorts) -> ChangedPorts {
         changed.take_part(AT_ONCE, |name| self.weight(name))
     }
 
-    /// Regardless of conditions.
+    /// Returns all endpoints, regardless of conditions.
     pub fn endpoints(&self, name: &ServicePortName) -> Vec<Endpoint> {
         let slices = self.slices.get(&name.service).into_iter().flatten().map(|(_, slice)| slice);
         endpoints::merge(slices, &name.port, name.protocol)
     }
 }
 
-/// `kubernetesServiceName` in pkg/controlplane.
+/// Whether this is the API server's Service (`kubernetesServiceName` in pkg/controlplane).
 fn is_api_server(service: &ObjectKey) -> bool {
     service.name == "kubernetes" && service.namespace == "default"
 }

@@ -22,20 +22,20 @@ pub struct ServicePort {
     pub name: ServicePortName,
     /// `None` only if another Service owns it ([`super::claims`]).
     pub cluster_ip: Option<IpAddr>,
-    /// Of cluster, external and load-balancer IPs.
+    /// The port of cluster, external and load-balancer IPs.
     pub port: u16,
     pub node_port: Option<u16>,
     pub external_ips: Vec<IpAddr>,
-    /// Those with `ipMode: VIP` (KEP-1860: packets to a `Proxy` address never reach a node).
+    /// Load-balancer IPs with `ipMode: VIP` (KEP-1860: packets to a `Proxy` address never reach a node).
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Empty means all sources.
+    /// Sources that may call load-balancer IPs; empty means all.
     pub source_ranges: Vec<IpNet>,
-    /// For the cluster IP.
+    /// The traffic policy of the cluster IP.
     pub internal_policy: TrafficPolicy,
-    /// For all other frontends.
+    /// The traffic policy of all other frontends.
     pub external_policy: TrafficPolicy,
     pub affinity: Option<Duration>,
-    /// Only under policy Local.
+    /// The health check's port, only under policy Local.
     pub health_check_node_port: Option<u16>,
 }
 
@@ -46,7 +46,7 @@ impl ServicePort {
         addresses.chain(self.node_port.map(Frontend::NodePort))
     }
 
-    /// Sorted, without duplicates.
+    /// Returns external and load-balancer IPs, sorted and without duplicates.
     pub fn external_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let all: BTreeSet<IpAddr> = self.external_ips.iter().chain(&self.load_balancer_ips).copied().collect();
         all.into_iter()
@@ -56,7 +56,8 @@ impl ServicePort {
         self.node_port.is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
 
-    /// With `externalTrafficPolicy: Local` pods and the node itself still reach all endpoints (short circuit).
+    /// Whether endpoints on all nodes may be backends: under `externalTrafficPolicy: Local` pods and the node itself
+    /// still reach them (short circuit).
     pub fn uses_cluster_endpoints(&self) -> bool {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Cluster) || self.externally_accessible()
     }
@@ -68,8 +69,8 @@ impl ServicePort {
     }
 }
 
-/// Sorted by name. Empty for headless and ExternalName Services, another proxy's, and those without a cluster IP of the
-/// family.
+/// Returns a Service's ports, sorted by name. Empty for headless and ExternalName Services, another proxy's, and those
+/// without a cluster IP of the family.
 pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let labels = service.metadata.labels.as_ref();
@@ -142,7 +143,7 @@ fn policy(value: Option<&str>) -> TrafficPolicy {
     if value == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
-/// Only if the Service's type or external IPs make it externally reachable.
+/// Counts only if type or external IPs make the Service externally reachable.
 fn external_policy(spec: &ServiceSpec) -> TrafficPolicy {
     let external_ips = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
     match spec.type_.as_deref() {

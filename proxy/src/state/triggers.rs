@@ -1,17 +1,17 @@
-//! The start of network programming latency.
+//! When changes began, to measure network programming latency.
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::model::ObjectKey;
 
-/// Set by the EndpointSlice controller
+/// The EndpointSlice controller sets this annotation
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// Bounds the times collected while syncs fail.
+/// The most times that are collected while syncs fail.
 const MOST: usize = 10_000;
 
-/// Of changes that are not in the kernel yet.
+/// Trigger times of changes that are not in the kernel yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Triggers {
     since: Option<Timestamp>,
@@ -19,7 +19,7 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Ignores earlier times, when the proxy was not running; before the first call, all.
+    /// Ignores times before `since`, when the proxy was not running. Until the first call all are ignored.
     pub(super) fn count_since(&mut self, since: Timestamp) {
         self.since = Some(since);
     }

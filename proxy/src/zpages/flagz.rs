@@ -11,7 +11,7 @@ pub struct Flagz {
 }
 
 impl Flagz {
-    /// Names are without dashes.
+    /// `flags` are by name, without dashes.
     pub fn new(flags: BTreeMap<String, String>) -> Flagz {
         Flagz { flags }
     }

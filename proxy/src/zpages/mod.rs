@@ -1,5 +1,5 @@
-//! KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz` and `flagz`: text, or an API object if the client requests
-//! its kind and version.
+//! `/statusz` and `/flagz` (KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz` and `flagz`): text, or an API
+//! object if the client requests its kind and version.
 
 mod flagz;
 mod negotiate;
@@ -24,10 +24,10 @@ const NO_MACHINE: &str = "Warning: This endpoint is not meant to be machine pars
 trait ZPage {
     const KIND: &'static str;
 
-    /// Without the header.
+    /// Returns the text page without its header.
     fn text(&self) -> String;
 
-    /// Without type and name.
+    /// Returns the API object without type and name.
     fn fields(&self) -> Value;
 }
 

@@ -1,4 +1,4 @@
-//! By the rules of k8s.io/apiserver `pkg/endpoints/handlers/negotiation`.
+//! Chooses a page's format by the rules of k8s.io/apiserver `pkg/endpoints/handlers/negotiation`.
 
 use super::GROUP;
 
@@ -8,7 +8,7 @@ pub(super) enum PageFormat {
     Object { version: PageVersion, yaml: bool },
 }
 
-/// The versions have the same fields.
+/// Versions of the API objects, which have the same fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageVersion {
     V1Alpha1,
@@ -41,7 +41,7 @@ pub(super) fn negotiate(accept: &str, kind: &str) -> Result<PageFormat, NotAccep
 struct AcceptClause<'a> {
     media: (&'a str, &'a str),
     quality: f32,
-    /// Parameters `as`, `g` and `v`.
+    /// The values of the parameters `as`, `g` and `v`.
     wanted: [Option<&'a str>; 3],
 }
 
@@ -63,7 +63,7 @@ impl<'a> AcceptClause<'a> {
         (clause.quality > 0.0).then_some(clause)
     }
 
-    /// The number of wildcards.
+    /// Returns the number of wildcards.
     fn wide(&self) -> usize {
         usize::from(self.media.0 == "*") + usize::from(self.media.1 == "*")
     }

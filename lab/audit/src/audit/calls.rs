@@ -12,9 +12,9 @@ use crate::machines::is_link_local;
 
 /// The most addresses of the node at which a node port is called, besides loopback.
 const NODE_ADDRESSES: usize = 4;
-/// The distance of the unused port from a service's port; called once more if another service has that port.
+/// Added to a service's port to get one that is probably unused.
 const OTHER_PORT: u16 = 1000;
-/// Allocators use lower addresses first (KEP-3070 reserves them).
+/// Where the search for an unused cluster IP begins in a range: allocators use lower addresses first (KEP-3070).
 const UNUSED_FROM: usize = 4000;
 
 impl Audit<'_> {
@@ -42,7 +42,7 @@ impl Audit<'_> {
         own.into_iter().map(at).collect()
     }
 
-    /// All callers at the first address; a pod, the node and a host outside at the others.
+    /// Returns the callers: all at the frontend's first address; a pod, the node and a host outside at the others.
     pub(super) fn callers<'s>(
         &'s self,
         frontend: &ServiceFrontend,
@@ -77,7 +77,7 @@ impl Audit<'_> {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
         let of_kind =
             |source: &&ServiceFrontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
-        // A node port is not at the cluster IP.
+        // Also the port of a node port, which is not served at the cluster IP.
         let node_port = self.frontends.iter().find(of_kind).map(|other| other.port);
         for port in [Some(other_port(frontend)), node_port].into_iter().flatten() {
             self.by_pod_and_node(frontend, SocketAddr::new(address, port), gathered);

@@ -14,7 +14,6 @@ pub(super) struct ServiceEndpoints<'a> {
     pub(super) is_any: bool,
 }
 
-/// The likely cause, in a sentence.
 pub(super) fn cause(
     fault: &Fault,
     decider: Option<&Decider>,
@@ -66,7 +65,8 @@ fn wrong_endpoint(fault: &Fault, endpoints: &ServiceEndpoints<'_>) -> String {
     }
 }
 
-/// A difference of kube-proxy 1.36.2 from the documentation, on every node. A drop by a rule or a policy is not one.
+/// Returns a difference of kube-proxy 1.36.2 from the documentation that every node has. A drop by a rule or a policy
+/// is none.
 pub(super) fn known_difference(
     kind: FindingKind,
     asked: &AuditCall<'_>,
@@ -93,7 +93,7 @@ pub(super) fn known_difference(
                 "kube-proxy refuses an external address without endpoints to what comes in, not to what the node itself sends",
             )
         }
-        // IPv4 drops ingress packets from an own address. IPv6 accepts them, and the answer never leaves.
+        // IPv4 drops ingress packets whose source is an own address. IPv6 accepts them, and the answer never leaves.
         (FindingKind::Broken(FaultKind::Dropped | FaultKind::Source | FaultKind::Answer), Mode::Nftables)
             if asked.frontend.kind == FrontendKind::NodePort
                 && source == SourceKind::RemotePod
@@ -105,8 +105,8 @@ pub(super) fn known_difference(
     }
 }
 
-/// kube-proxy 1.36.2's reject rule for a node port without endpoints matches every local address (`--dst-type LOCAL`),
-/// on every node.
+/// On every node, kube-proxy 1.36.2's reject rule for a node port without endpoints matches every local address
+/// (`--dst-type LOCAL`).
 pub(super) fn known_refusal(
     asked: &AuditCall<'_>,
     proxy: &AuditedProxy,
@@ -128,7 +128,7 @@ fn meets_itself(found: &PacketVerdict) -> bool {
     matches!(found, PacketVerdict::Answered { at, saw, .. } | PacketVerdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
 }
 
-/// The cause if another program, or another mode of the proxy, decided.
+/// Returns the cause if another program, or another mode of the proxy, decided.
 fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     match decider.program {
         RuleOwner::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
@@ -138,7 +138,7 @@ fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     }
 }
 
-/// IPVS and userspace mode also write iptables rules.
+/// Whether `mode` writes such rules: IPVS and userspace mode also write iptables rules.
 fn belongs(written: Mode, mode: Mode) -> bool {
     written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
 }

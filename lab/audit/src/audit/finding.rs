@@ -84,9 +84,9 @@ pub struct Finding {
     pub title: &'static str,
     /// The service port, or a stale frontend.
     pub service: String,
-    /// Its protocol.
+    /// The service port's protocol.
     pub protocol: &'static str,
-    /// `cluster IP`, `node port`, …
+    /// The kind of frontend: `cluster IP`, `node port`, …
     pub frontend: &'static str,
     /// The first calls: caller and destination.
     pub calls: Vec<String>,
@@ -94,7 +94,7 @@ pub struct Finding {
     pub count: usize,
     /// The promise of Kubernetes.
     pub promised: String,
-    /// Rules with their documents.
+    /// The promise's rules with their documents.
     pub because: Vec<String>,
     /// The broken rules ([`Rule::id`]).
     pub rules: Vec<&'static str>,
@@ -102,10 +102,10 @@ pub struct Finding {
     pub found: String,
     /// The likely cause.
     pub cause: String,
-    /// A known difference of kube-proxy, or an excuse of the judged proxy: the finding does not count.
+    /// Why the finding does not count: a known difference of kube-proxy, or an excuse of the judged proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<Cow<'static, str>>,
-    /// The packet's path; empty if enough findings of the kind have one.
+    /// The packet's path; empty if enough other findings of the kind have one.
     pub way: String,
 }
 
@@ -113,7 +113,7 @@ pub struct Finding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotJudged {
-    /// Why.
+    /// Why the calls could not be judged.
     pub why: String,
     /// The number of calls.
     pub count: usize,
@@ -135,11 +135,11 @@ pub struct Report {
     pub service_ports: usize,
     /// The number of frontends.
     pub frontends: usize,
-    /// Judged calls.
+    /// The number of judged calls.
     pub calls: usize,
-    /// Calls without a promise.
+    /// The number of calls of which Kubernetes promises nothing.
     pub no_promise: usize,
-    /// Frontends that changed too recently.
+    /// The number of frontends that changed too recently to be judged.
     pub unsettled: usize,
     /// Counts per rule of Kubernetes.
     pub rules: RuleTallies,
@@ -294,7 +294,7 @@ impl<'a> Gathered<'a> {
         self.untouched(asked, found, "left from a service that is gone, or the service is new to the archive", None);
     }
 
-    /// Adds rules of a service port that match packets of no service.
+    /// Adds a finding if rules of a service port also match packets of no service.
     pub(super) fn too_wide(&mut self, asked: &AuditCall<'_>, found: &Outcomes) {
         let decided = journey_of(found, None).and_then(decider);
         let known = known_refusal(asked, self.proxy, found, decided.as_ref());
@@ -383,7 +383,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// The result does not depend on the threads' order.
+/// Bounds the paths; the result does not depend on the threads' order.
 fn bounded(findings: BTreeMap<FindingKey, Finding>) -> Vec<Finding> {
     let mut ways: BTreeMap<FindingKind, usize> = BTreeMap::new();
     let mut all = Vec::with_capacity(findings.len());
@@ -413,10 +413,10 @@ fn name(kind: FrontendKind) -> &'static str {
     }
 }
 
-/// API EndpointsLastChangeTriggerTime.
+/// The annotation EndpointsLastChangeTriggerTime.
 const CHANGED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Services that, or whose slices, changed less than `seconds` before the snapshot.
+/// Returns the services that, or whose slices, changed less than `seconds` before the snapshot.
 pub(super) fn unsettled(objects: &Objects, taken: &str, seconds: i64) -> BTreeSet<(String, String)> {
     let Ok(taken) = taken.parse::<Timestamp>() else { return BTreeSet::new() };
     let late = |time: Timestamp| taken.as_second() - time.as_second() < seconds;

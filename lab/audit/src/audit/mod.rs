@@ -38,9 +38,9 @@ use sources::{Finder, Sources};
 /// Settings of [`audit`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AuditOptions {
-    /// Overrides the configuration's mode.
+    /// The mode, instead of the configuration's.
     pub mode: Option<Mode>,
-    /// Services that changed less than this before the snapshot are not judged.
+    /// Services that changed less than this many seconds before the snapshot are not judged.
     pub settle_seconds: i64,
 }
 
@@ -57,7 +57,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // The frontends determine which callers exist.
+    // Without callers: the frontends tell which callers are needed.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
     let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };
@@ -99,7 +99,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     Ok(gathered.report(&audit, &frontends))
 }
 
-/// A part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.
+/// Returns a part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.
 fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     snapshot.unread.iter().find(|unread| match unread.what.as_str() {
         "rules/nft.json" => mode == Mode::Nftables,
@@ -127,7 +127,6 @@ struct Audit<'a> {
     machines: &'a Machines,
     sources: &'a Sources,
     frontends: &'a [ServiceFrontend],
-    /// By namespace and name.
     unsettled: BTreeSet<(String, String)>,
 }
 
@@ -140,7 +139,7 @@ struct AuditCall<'a> {
 impl<'a> Audit<'a> {
     fn every(&self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // More parts than processors: large services are often neighbours.
+        // More parts than processors: large services are often neighbours in the list.
         let parts = frontends.chunks(frontends.len().div_ceil(processors * 8).max(1)).collect::<Vec<_>>();
         let next = AtomicUsize::new(0);
         let work = || {
@@ -258,8 +257,8 @@ impl<'a> Audit<'a> {
         faults
     }
 
-    /// A relay's choice of endpoint is in no snapshot. Checks only that the packet reaches a socket of the node; in
-    /// userspace mode, at another port.
+    /// Checks only that the packet reaches a socket of the node (in userspace mode, at another port): a relay's choice
+    /// of endpoint is in no snapshot.
     fn not_relayed(&self, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
         let is_relay = |at: &SocketAddr| self.proxy.settings.mode != Mode::Userspace || at.port() != flow.to.port();
         let unknown = self.snapshot.sockets.is_none();
@@ -293,7 +292,7 @@ impl<'a> Audit<'a> {
         let left_alone = stale::left_alone(self.cluster);
         for lead in stale::leads(state) {
             let stands = known.contains_key(&(lead.address, lead.port, lead.protocol))
-                // A node port with a node's address.
+                // A node port is also listed with an address of the node.
                 || lead.address.is_some_and(|address| self.machines.is_own(address))
                     && known.contains_key(&(None, lead.port, lead.protocol));
             if stands || lead.address.is_some_and(|address| left_alone.contains(&address)) {

@@ -15,12 +15,12 @@ pub struct RuleTally {
     pub held: usize,
     /// Calls that break the rule.
     pub broken: usize,
-    /// Broken by a known difference of kube-proxy.
+    /// Calls that break the rule by a known difference of kube-proxy.
     pub known: usize,
 }
 
 impl RuleTally {
-    /// The sum.
+    /// Adds two counts.
     #[must_use]
     pub fn and(self, other: RuleTally) -> RuleTally {
         RuleTally { held: self.held + other.held, broken: self.broken + other.broken, known: self.known + other.known }
@@ -30,7 +30,8 @@ impl RuleTally {
 /// Counts by the rule's short name ([`Rule::id`]).
 pub type RuleTallies = BTreeMap<&'static str, RuleTally>;
 
-/// A wrong source address does not break the choice of the endpoint. All rules if none fits the kind.
+/// Returns the promise's rules that this kind of finding breaks: a wrong source address breaks no rule on endpoints.
+/// All rules if none fits.
 pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     let FindingKind::Broken(kind) = kind else { return vec![Rule::NoService] };
     let all = || promise.because.iter().map(|reason| reason.rule);

@@ -36,7 +36,7 @@ pub enum SourceKind {
 /// A caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditCaller {
-    /// Its kind.
+    /// The kind of caller.
     pub kind: SourceKind,
     /// The source in the oracle's terms.
     pub place: PacketSource,
@@ -126,7 +126,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A neighbour in the pod range that is no endpoint, else an unused address.
+    /// Adds a pod that is no endpoint: a known neighbour, else an unused address.
     fn plain_pod(&self, family: Family, sources: &mut Sources) {
         let Some(address) = self.neighbour(family).or_else(|| self.unused(family)) else { return };
         let Some(interface) = self.interface_towards(address) else { return };
@@ -154,7 +154,7 @@ impl Finder<'_> {
 
     fn unused(&self, family: Family) -> Option<IpAddr> {
         let range = self.pod_ranges().into_iter().find(|range| Family::of_range(*range) == family)?;
-        // High addresses are assigned last; the highest of IPv4 is the broadcast address.
+        // High addresses are assigned last; IPv4's highest is the broadcast address.
         let candidates = (2..250).rev().filter_map(|number| nth(range, number));
         candidates.into_iter().find(|address| {
             !self.known.endpoints.contains_key(address) && !self.is_node(*address) && self.is_direct(*address)
@@ -196,7 +196,7 @@ impl Finder<'_> {
         };
         let far = outside(like);
         let uplink = self.interface_towards(far);
-        // Without a default route a neighbour of the node counts as outside.
+        // Without a default route the node's neighbour counts as outside.
         let address = if uplink.is_some() { Some(far) } else { self.beside_the_node(family) };
         let Some(address) = address else { return };
         sources.uplink = sources.uplink.take().or_else(|| self.interface_towards(address));

@@ -17,7 +17,7 @@ pub(super) struct Lead {
     pub(super) address: Option<IpAddr>,
     pub(super) port: u16,
     pub(super) protocol: Protocol,
-    /// The family if `address` is `None`.
+    /// The address family, even if `address` is `None`.
     pub(super) family: Family,
 }
 
@@ -46,7 +46,7 @@ impl Lead {
     }
 }
 
-/// From chains named `KUBE-…`, elements of tables named kube-proxy, and virtual servers.
+/// Returns leads from chains named `KUBE-…`, elements of tables named kube-proxy, and virtual servers.
 pub(super) fn leads(state: &NodeState) -> BTreeSet<Lead> {
     let mut leads = BTreeSet::new();
     for rules in [&state.v4, &state.v6] {
@@ -106,7 +106,7 @@ fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
     Some(Lead { address, port, protocol, family })
 }
 
-/// `address . protocol . port`, or `protocol . port` of a node port.
+/// Reads `address . protocol . port`, or `protocol . port` of a node port.
 fn of_element(key: &ElementKey) -> Option<Lead> {
     let ElementKey::Parts(parts) = key else { return None };
     let words: Vec<&str> =
@@ -149,7 +149,7 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
 }
 
-/// Addresses of services with `service-proxy-name`: another proxy may have rules for them.
+/// Returns addresses of services with `service-proxy-name`: another proxy may have rules for them.
 pub(super) fn left_alone(cluster: &ClusterModel) -> BTreeSet<IpAddr> {
     let another = |service: &&k8s_openapi::api::core::v1::Service| {
         let labels = service.metadata.labels.as_ref();

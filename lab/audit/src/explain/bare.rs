@@ -24,7 +24,7 @@ const BEYOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 254));
 /// The user's description of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bare {
-    /// Its addresses.
+    /// The machine's addresses.
     pub own: Vec<IpNet>,
     /// Whether a dump of IP sets was given.
     pub has_sets: bool,
@@ -69,7 +69,7 @@ impl Bare {
         for family in [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())] {
             route(&mut network, family, OUTSIDE);
         }
-        // Nothing is known beyond the gateway.
+        // The real gateway is unknown.
         for hop in
             network.routes.iter_mut().filter(|route| route.to.prefix_len() == 0).flat_map(|route| &mut route.hops)
         {

@@ -40,7 +40,7 @@ pub struct ExplainCall {
     pub to: SocketAddr,
     /// The protocol.
     pub protocol: Protocol,
-    /// The ingress interface. Default: the node's route to the caller; in a bare dump the name is unknown.
+    /// The ingress interface. `None`: by the node's route to the caller; unknown in a bare dump.
     pub input: Option<String>,
     /// Answers to unknown matches.
     pub assumptions: Assumptions,
@@ -75,11 +75,11 @@ pub struct Explained {
     pub assumed: BTreeSet<String>,
 }
 
-/// RFC 5737, TEST-NET-3; RFC 3849.
+/// Addresses of hosts outside (RFC 5737, TEST-NET-3; RFC 3849).
 const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 77));
 const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77));
 
-/// An unused address of the same family.
+/// Returns an unused address of the same family.
 #[must_use]
 pub fn outside(like: IpAddr) -> IpAddr {
     if like.is_ipv4() { OUTSIDE_V4 } else { OUTSIDE_V6 }
@@ -87,7 +87,7 @@ pub fn outside(like: IpAddr) -> IpAddr {
 
 const NAMED: usize = 32;
 
-/// Explains a call. The endpoints that the first walk reaches are machines of their own in the second.
+/// Explains a call. The endpoints that a first walk reaches become machines in a second.
 ///
 /// # Errors
 /// The snapshot is malformed, the caller has no route, or the outcome depends on unknown facts.
@@ -128,7 +128,7 @@ pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Re
         ..Around::default()
     };
     let mut first = walk(node, state, &around, call, caller.as_ref())?;
-    // The destination exists if it is a neighbour.
+    // A destination that would be a neighbour is assumed to exist.
     let is_announced = around.announced.contains(&call.to.ip());
     if !is_announced && first.machines.is_neighbour(call.to.ip()) && first.machines.at(call.to.ip()).is_none() {
         around.crowd.insert(call.to.ip());
@@ -180,7 +180,7 @@ fn walk(
     Ok(Explained { outcomes, assumed: machines.assumed.clone(), machines })
 }
 
-/// The calling machine, and its source address unless the machine chooses it.
+/// Returns the calling machine, and the source unless the machine chooses it.
 fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<IpAddr>), NodeError> {
     let Some(peer) = caller else { return Ok((machines.node, None)) };
     let address = peer.addresses.first().copied();

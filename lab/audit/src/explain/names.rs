@@ -42,7 +42,7 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The caller.
+    /// Reads a caller's name.
     ///
     /// # Errors
     /// The text names no caller.
@@ -66,7 +66,7 @@ impl Named<'_> {
         }
     }
 
-    /// An archive names only endpoints of services.
+    /// Archives contain only pods that are endpoints of services.
     fn pod(&self, text: &str, name: &str, like: IpAddr) -> Result<IpAddr, NameError> {
         let full = if name.contains('/') { format!("pod/{name}") } else { format!("pod/default/{name}") };
         let found = self.known.endpoints.values().find(|one| {
@@ -76,7 +76,7 @@ impl Named<'_> {
         found.map(|one| one.address).ok_or_else(|| unknown(text, "endpoint", pods()))
     }
 
-    /// The destination, and the name's protocol.
+    /// Reads a destination's name; also returns the protocol that it contains.
     ///
     /// # Errors
     /// The text names no destination.

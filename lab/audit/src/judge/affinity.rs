@@ -5,8 +5,8 @@ use svclab_oracle::{Delivery, FrontendKind, Mode, Scheduler, World};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, Outcomes, PacketVerdict};
 
-/// IPVS' timeout of silent TCP connections (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and the minute by which a template
-/// with connections is extended.
+/// IPVS' timeout of silent TCP connections (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), plus the minute by which a
+/// template with connections is extended.
 const CONNECTIONS: Duration = Duration::from_secs(15 * 60 + 60);
 
 fn endpoint(verdict: &PacketVerdict) -> Option<SocketAddr> {
@@ -58,7 +58,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
             let says = || format!("{when} the client may meet {found} of {}", delivery.backends.len());
             (found != delivery.backends.len()).then(says)
         }
-        // Without affinity rr and wrr use the next destination; others depend on hashes and counts.
+        // Without affinity, only rr and wrr must change the destination.
         Mode::Ipvs if takes_turns => {
             let found = network.outcomes(&again).map(|found| endpoints(&found)).unwrap_or_default();
             (found == [met]).then(|| format!("{when} the client still meets {met}"))
@@ -70,7 +70,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
         return faults;
     };
     faults.extend(stays(&network, "at once"));
-    // One client's affinity must not bind another: a neighbour of the pod.
+    // One client's affinity must not bind another: here a neighbour of the pod.
     let is_pod = network.host(flow.from).name().starts_with("pod/");
     if is_pod
         && delivery.frontend == FrontendKind::ClusterIp

@@ -85,9 +85,9 @@ impl fmt::Display for FaultKind {
 pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
-    /// A sentence.
+    /// The fault in a sentence.
     pub says: String,
-    /// `None` if an outcome is missing.
+    /// The wrong outcome; `None` if an expected outcome is missing.
     pub found: Option<Found>,
 }
 
@@ -107,14 +107,14 @@ pub struct Judge<'a> {
     pub world: &'a World,
     /// The simulator's machines.
     pub network: &'a Network,
-    /// If every pod is a machine, the machine must match as well as the address.
+    /// If every pod is a machine, compares the receiving machine, not only its address.
     pub machine_of: Option<MachineOf<'a>>,
     /// Whether answers that bypass the node must be lost, as in the lab.
     pub strays: bool,
 }
 
 impl Judge<'_> {
-    /// Other promises than to deliver, drop or reject have no faults here.
+    /// Returns faults for promises to deliver, drop or reject; other promises have none.
     #[must_use]
     pub fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         match &promise.verdict {
@@ -124,7 +124,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Costs more than all other checks.
+    /// Checks session affinity; costs more than all other checks.
     #[must_use]
     pub fn affinity(&self, flow: &Flow, delivery: &Delivery) -> Vec<Fault> {
         let says = affinity::faults(self.world, self.network, flow, delivery);
@@ -137,7 +137,7 @@ impl Judge<'_> {
             PromisedVerdict::Reject => (false, true),
             _ => (true, true),
         };
-        // The kernel drops martians itself; a rule must drop the others.
+        // The kernel itself must drop martians; a rule must drop other packets.
         let martian = promise.rests_on(Rule::Martian);
         let fits = |verdict: &Found| match verdict {
             Found::Dropped {
@@ -193,7 +193,7 @@ impl Judge<'_> {
                 why: DropReason::Rule(_) | DropReason::NftRule(_) | DropReason::Policy(..) | DropReason::NftPolicy(_),
                 ..
             } => FaultKind::Dropped,
-            // Forwarded without translation to an address that no machine has.
+            // The packet was forwarded without translation to an address that no machine has.
             _ if destination(found, verdict) == Some(flow.to.ip()) => FaultKind::NotTranslated,
             _ => FaultKind::Dropped,
         };
@@ -205,9 +205,9 @@ impl Judge<'_> {
         backend.address == at && pod.is_none_or(|pod| pod == machine)
     }
 
-    /// By what the client sees.
+    /// Returns how the client's view of the answer differs from the promise.
     fn answered(&self, backend: &Backend, broken: Option<&ReplyFailure>) -> Option<String> {
-        // The client does not know the answering address; often its node drops the answer.
+        // The client does not expect this source; often its node drops the answer.
         let astray = |why: &ReplyFailure| match why {
             ReplyFailure::WrongSource { from } => {
                 matches!(backend.reply, PromisedReply::AsymmetricReply(own) if own == *from)
@@ -233,7 +233,7 @@ impl Judge<'_> {
     }
 }
 
-/// The receiving socket, the source that it saw, and the answer's fate.
+/// Returns the receiving socket, the source that it saw, and why the answer failed.
 fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&ReplyFailure>)> {
     match verdict {
         Found::Answered { by, at, saw } => Some((*by, *at, *saw, None)),
@@ -242,7 +242,7 @@ fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&R
     }
 }
 
-/// The packet's last destination address.
+/// Returns the packet's last destination address.
 pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     let (_, journey) = found.ways.iter().find(|(_, journey)| journey.verdict == *verdict)?;
     journey.request.trace.iter().rev().find_map(|event| match event {

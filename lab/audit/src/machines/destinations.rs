@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::rules::{RuleTarget, Rules};
 
-/// Target addresses of rules, elements and virtual servers; of a range the first.
+/// Returns the target addresses of rules, elements and virtual servers; of a range, the first address.
 #[must_use]
 pub fn destinations(state: &NodeState) -> BTreeSet<IpAddr> {
     let servers = state.servers.services.iter().flat_map(|service| &service.servers);

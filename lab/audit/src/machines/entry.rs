@@ -1,4 +1,4 @@
-//! A caller whose packets arrive on another interface than its answers leave by: it is on both links.
+//! A caller whose answers leave by another interface: it is on both links.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ const TABLE: u32 = 1000;
 #[derive(Debug, Clone)]
 pub(super) struct IngressLink {
     pub(super) address: IpAddr,
-    /// On a bridge, a port.
+    /// The node's interface, or its port if it is a bridge.
     pub(super) end: String,
     /// The node's address on the link, if it has one.
     via: Option<IpAddr>,
@@ -75,7 +75,7 @@ impl IngressLink {
         let all = everything(self.address);
         let (route, host) = match self.via {
             Some(via) => (Route::via(all, via, ENTRY), host),
-            // Any machine at the far end.
+            // Without an own address, the route leads to any machine at the far end.
             None => {
                 let via = link_local(self.address);
                 (Route::via(all, via, ENTRY), host.neighbour(ENTRY, via))

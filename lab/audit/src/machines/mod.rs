@@ -32,7 +32,7 @@ pub use destinations::destinations;
 pub use state::state;
 pub use stations::AddressNames;
 
-/// A machine of its own.
+/// A machine with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// The name in the output, such as `pod/default/web`.
@@ -44,9 +44,9 @@ pub struct Peer {
 /// The machines around the node.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
-    /// Machines with a name.
+    /// Machines that are simulated one by one.
     pub peers: Vec<Peer>,
-    /// Other reachable addresses.
+    /// Other reachable addresses, which share their gateway's machine.
     pub crowd: BTreeSet<IpAddr>,
     /// Names of addresses.
     pub names: AddressNames,
@@ -149,7 +149,7 @@ impl Machines {
     }
 }
 
-/// In hairpin mode if the existing ports are.
+/// Adds bridge ports, in hairpin mode if the existing ones are.
 fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, stations: &[Station]) -> HostBuilder {
     let missing: BTreeSet<(&str, &str)> = stations
         .iter()
@@ -205,7 +205,7 @@ impl Links<'_> {
         for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             host = self.towards_node(host, station, family);
         }
-        // Machines behind other gateways are reached without the node.
+        // Machines behind other gateways of the link are reached without the node.
         for other in
             self.stations.iter().filter(|other| other.interface == station.interface && other.name != station.name)
         {
@@ -233,19 +233,19 @@ impl Links<'_> {
         Ok(id)
     }
 
-    /// The prefix length of the node's network there, if it contains the address.
+    /// The prefix length of the node's network with the address, else of the address alone.
     fn length(&self, station: &Station, address: IpAddr) -> u8 {
         let own = self.node.addresses_of(&station.interface).iter();
         let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));
         near.map_or(bits(address), |net| net.prefix_len())
     }
 
-    /// By the node's address on the link, else to any machine at the far end.
+    /// Adds a default route by the node's address on the link, else by any machine at the far end.
     fn towards_node(&self, host: HostBuilder, station: &Station, family: IpAddr) -> HostBuilder {
         let everything = everything(family);
         let own = self.node.addresses_of(&station.interface).iter();
         let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
-        // A link-local address would do as the gateway; a global one reads better in the output.
+        // A global gateway address reads better than a link-local one.
         match own.clone().find(|own| !is_link_local(*own)).or_else(|| own.clone().next()) {
             Some(via) => {
                 let announced = self.announced.iter().filter(|address| address.is_ipv4() == family.is_ipv4());
@@ -312,7 +312,7 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// A gateway for any machine at the far end.
+/// The gateway on links where the node has no address.
 fn link_local(like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         Ipv4Addr::new(169, 254, 1, 1).into()

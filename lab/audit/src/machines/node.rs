@@ -58,8 +58,8 @@ impl NodeInputs<'_> {
     }
 }
 
-/// In the kernel's order of registration (`for_each_netdev`), as far as it is known: the listing is by number, which a
-/// moved interface keeps. Dummies come last, because proxies add kube-ipvs0 last.
+/// Returns interfaces in the kernel's order of registration (`for_each_netdev`), by number as far as it is known.
+/// Dummies are last, because proxies add kube-ipvs0 last.
 fn in_order(links: &[Link]) -> impl Iterator<Item = &Link> {
     let is_dummy = |link: &&Link| link.kind.as_deref() == Some("dummy");
     links.iter().filter(move |link| !is_dummy(link)).chain(links.iter().filter(is_dummy))
@@ -91,7 +91,7 @@ fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> Host
     }
 }
 
-/// Bonds and VRFs have no ports here.
+/// False for bonds and VRFs.
 pub(super) fn is_bridge(network: &Network, name: &str) -> bool {
     network.links.iter().any(|link| link.name == name && link.kind.as_deref() == Some("bridge"))
 }
@@ -104,7 +104,7 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
         "unreachable" => RouteKind::Unreachable,
         "prohibit" => RouteKind::Prohibit,
         "throw" => RouteKind::Throw,
-        // The addresses themselves imply their local routes.
+        // Own addresses imply their local routes.
         "local" if !is_own(network, route.to) => RouteKind::Local,
         _ => return None,
     };
@@ -139,7 +139,7 @@ fn is_own(network: &Network, to: IpNet) -> bool {
             && network.addresses.iter().any(|own| own.address.addr() == to.addr()))
 }
 
-/// `None`, with an assumption, if a condition is not modelled.
+/// Returns `None`, and adds an assumption, if a condition is not modelled.
 fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
     let mut left_out = |what: &str| {
         assumed.insert(format!(

@@ -12,12 +12,12 @@ use super::node::is_bridge;
 pub(super) struct Station {
     pub(super) name: String,
     pub(super) interface: String,
-    /// If the interface is a bridge.
+    /// The bridge port, if the interface is a bridge.
     pub(super) port: Option<String>,
-    /// Its addresses on the link.
+    /// The machine's addresses on the link.
     pub(super) addresses: BTreeSet<IpAddr>,
     pub(super) behind: Vec<Peer>,
-    /// Without a machine of their own.
+    /// Addresses behind the machine that have no machine of their own.
     pub(super) others: BTreeSet<IpAddr>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Finder<'a> {
         Finder { network, node, names, assumed, taken, unlearned, stations }
     }
 
-    /// `peers` are machines of their own.
+    /// Each of `peers` becomes a machine; addresses of `crowd` belong to their gateways.
     pub(super) fn find(mut self, peers: &[Peer], crowd: &BTreeSet<IpAddr>) -> Vec<Station> {
         for peer in peers {
             for address in &peer.addresses {
@@ -57,7 +57,7 @@ impl<'a> Finder<'a> {
         }
         let own: BTreeSet<IpAddr> = peers.iter().flat_map(|peer| peer.addresses.iter().copied()).collect();
         let others: BTreeSet<IpAddr> = crowd.difference(&own).copied().collect();
-        // A gateway's address is no further machine.
+        // Gateways' own addresses need no further machine.
         let (direct, behind): (Vec<IpAddr>, Vec<IpAddr>) =
             others.into_iter().partition(|address| self.is_direct(*address));
         for address in behind.into_iter().chain(direct) {
@@ -79,7 +79,7 @@ impl<'a> Finder<'a> {
         }
         let name = self.gateway_name(next_hop);
         if name == peer.name {
-            // The machine itself is the gateway to its further addresses.
+            // The peer is the gateway to its further addresses.
             self.station(&interface, next_hop, &name).others.insert(address);
             return;
         }
@@ -138,7 +138,7 @@ impl<'a> Finder<'a> {
         self.network.links.iter().any(|link| link.name == interface && link.kind.as_deref() == Some("veth"))
     }
 
-    /// By the forwarding table, else an unused port.
+    /// Returns the learned bridge port, else an unused one.
     fn port(&mut self, bridge: &str, address: IpAddr) -> String {
         let ports = || self.network.links.iter().filter(|link| link.controller.as_deref() == Some(bridge));
         let known = self.network.neighbours.iter().find(|one| one.interface == bridge && one.address == address);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("style.css");
 
-/// In case text is ever not escaped.
+/// The page's Content-Security-Policy, in case text is ever not escaped.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Writes a document.
@@ -26,7 +26,7 @@ impl Html {
         }
     }
 
-    /// An empty class is left out.
+    /// Writes an element that contains only text; omits an empty class.
     pub fn leaf(&mut self, tag: &str, class: &str, text: &str) {
         let attributes = [("class", class)];
         self.element(tag, if class.is_empty() { &[] } else { &attributes }, |html| html.text(text));
@@ -64,7 +64,7 @@ impl Html {
     }
 }
 
-/// A page with the content that `body` writes.
+/// Returns a page; `body` writes its content.
 #[must_use]
 pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
     let mut html = Html { out: "<!DOCTYPE html>\n".to_owned() };
@@ -82,7 +82,7 @@ pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
     html.out
 }
 
-/// Text escaped for XML content and attributes.
+/// Returns the text, escaped for XML content and attributes.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -90,7 +90,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Also replaces control characters, which XML forbids, and characters that change the writing direction.
+/// Escapes text; also replaces control characters, which XML forbids, and characters that change the writing direction.
 fn escape(text: &str, out: &mut String) {
     for char in text.chars() {
         match char {

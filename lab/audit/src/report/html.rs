@@ -2,10 +2,10 @@ use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 use crate::page::{Html, page};
 
-/// The number of unfolded findings per kind.
+/// The number of findings per kind that are shown unfolded.
 const UNFOLDED: usize = 3;
 
-/// The HTML page.
+/// Returns the HTML page.
 #[must_use]
 pub fn html(report: &Report) -> String {
     page(&format!("Service proxy audit of {}", report.node), |html| {
@@ -207,7 +207,6 @@ mod tests {
         let cards = document.descendants().filter(|node| node.attribute("class") == Some("card")).count();
         assert_eq!(cards, 2);
         assert!(!text.contains("<script"));
-        // The style sheet is not part of the snapshot.
         let body = text.split_once("<body>").unwrap().1;
         insta::assert_snapshot!(body);
     }

@@ -1,4 +1,4 @@
-//! A suite per node, a case per service port with findings, and one for all others.
+//! JUnit XML: a suite per node, a case per service port with findings, and one for all others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::looked_at;
 use crate::audit::{Finding, Report};
 use crate::page::escaped as escape;
 
-/// The JUnit XML.
+/// Returns the JUnit XML.
 #[must_use]
 pub fn junit(report: &Report) -> String {
     let mut services: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();

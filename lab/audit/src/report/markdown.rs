@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
-/// The Markdown.
+/// Returns the Markdown.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut text = format!(

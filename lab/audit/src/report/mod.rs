@@ -16,7 +16,7 @@ pub use markdown::markdown;
 pub use sarif::sarif;
 pub use text::text;
 
-/// The fields of [`Report`].
+/// Returns the fields of [`Report`] as JSON.
 ///
 /// # Errors
 /// Never: the fields are text and numbers.
@@ -24,7 +24,7 @@ pub fn json(report: &Report) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
 
-/// Counts, findings by kind, and the verdict.
+/// Returns counts, findings by kind, and the verdict.
 #[must_use]
 pub fn summary(report: &Report) -> String {
     let mut text = format!("{}\n", looked_at(report));
@@ -34,7 +34,7 @@ pub fn summary(report: &Report) -> String {
     text + &format!("{}\n", verdict(report))
 }
 
-/// The most frequent first.
+/// Groups findings by kind, the most frequent kind first.
 fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> {
     let mut kinds: BTreeMap<&'static str, Vec<&Finding>> = BTreeMap::new();
     for finding in report.wrong() {

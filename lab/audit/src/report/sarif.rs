@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use crate::audit::{Finding, FindingKind, Report};
 use crate::judge::FaultKind;
 
-/// The SARIF log.
+/// Returns the SARIF log.
 #[must_use]
 pub fn sarif(report: &Report, version: &str) -> Value {
     let kinds = FaultKind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend]);

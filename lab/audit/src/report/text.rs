@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
-/// A summary by kind, then every finding, with paths if `ways`.
+/// Returns a summary by kind, then every finding, with packets' paths if `ways`.
 #[must_use]
 pub fn text(report: &Report, ways: bool) -> String {
     let mut text = format!("{}\n", looked_at(report));

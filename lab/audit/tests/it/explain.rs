@@ -67,7 +67,6 @@ fn an_endpoint_calls_its_own_service() {
     assert_eq!(lines(&found), expected);
 }
 
-/// As with Calico: the only matching rule needs an interface's name, which a dump lacks.
 #[test]
 fn names_of_interfaces_that_a_dump_does_not_tell_decide_nothing() {
     let calico = with_filter("ACCEPT [0:0]\n-A FORWARD -o cali+ -j DROP");
@@ -81,14 +80,13 @@ fn names_of_interfaces_that_a_dump_does_not_tell_decide_nothing() {
     assert_eq!(assumed("output-interface=no").len(), 2);
     let dropped = assumed("output-interface=yes");
     assert!(dropped.len() == 1 && dropped[0].contains("dropped by FORWARD 1"), "{dropped:?}");
-    // As with docker: rules before the policy accept its own interfaces.
+    // Docker's rules before the policy accept packets of its own interfaces.
     let docker = with_filter("DROP [0:0]\n-A FORWARD -o docker0 -j ACCEPT\n-A FORWARD -i docker0 -j ACCEPT");
     let refused = bare(&docker, &[], None, &call("198.51.100.7", "10.96.0.10:80", &[]))
         .map(|found| lines(&found))
         .unwrap_err()
         .to_string();
     assert!(refused.contains("-o docker0") && refused.contains("-i docker0"), "both at once: {refused}");
-    // --in names the caller's interface, so no other interface is docker0.
     let named =
         bare(&docker, &[], Some("docker0"), &call("198.51.100.7", "10.96.0.10:80", &[])).map(|found| lines(&found));
     assert_eq!(named.map(|found| found.len()).ok(), Some(2));
@@ -286,7 +284,6 @@ fn a_packet_comes_in_by_the_interface_that_is_named() {
     let way = render::tree(&found.outcomes);
     assert!(way.contains("node/a, in by eth1") && way.contains("route: out by eth0 to 172.18.0.1"), "{way}");
     assert!(found.assumed.iter().any(|line| line.contains("come in by eth1")), "{:?}", found.assumed);
-    // The default interface by name changes nothing.
     let same = on(&snapshot, &by("eth0", "outside", "10.96.0.10:80")).unwrap();
     assert_eq!(lines(&same), lines(&plain));
     for from in ["172.18.0.9", "10.244.1.6"] {
@@ -320,7 +317,7 @@ fn an_interface_that_cannot_be_is_told() {
     assert!(wrong("eth0", "node").contains("comes in by no interface"));
 }
 
-/// No machine has the load balancer's address, so neighbours must know that the node accepts it.
+/// No machine has the load balancer's address: the node accepts it.
 #[test]
 fn what_is_for_an_address_of_nobodys_in_the_nodes_network_comes_here() {
     let mut snapshot = node();

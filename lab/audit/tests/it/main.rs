@@ -1,4 +1,4 @@
-//! One program, because each program links everything again.
+//! One program, because each one is linked anew.
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod explain;

@@ -102,7 +102,7 @@ pub(super) fn of(snapshot: &Snapshot) -> Vec<(ArchivePart, Vec<u8>)> {
     ArchivePart::ALL.into_iter().filter_map(|part| Some((part, content(snapshot, part)?))).collect()
 }
 
-/// A part's file; `None` if the part is empty.
+/// `None` if the part is empty.
 pub(crate) fn content(snapshot: &Snapshot, part: ArchivePart) -> Option<Vec<u8>> {
     let text = |text: &Option<String>| text.clone().map(String::into_bytes);
     let objects = snapshot.objects.as_ref();

@@ -8,7 +8,7 @@ pub enum ArchiveError {
     Write {
         /// The file inside the archive.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The file does not begin with a tar header.
@@ -19,7 +19,7 @@ pub enum ArchiveError {
     Damaged {
         /// The last file before the damage.
         after: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file is shorter than its header says.
@@ -47,7 +47,7 @@ pub enum ArchiveError {
         /// The file inside the archive.
         path: String,
     },
-    /// No manifest.
+    /// The archive has no manifest.
     #[error("there is no manifest.json in the archive: it is none of svclab's")]
     NoManifest,
     /// The manifest names another format.
@@ -56,7 +56,7 @@ pub enum ArchiveError {
         /// The manifest's value.
         found: String,
     },
-    /// Written by a newer program.
+    /// A newer program wrote the archive.
     #[error("manifest.json in the archive is of version {found}; this program reads versions up to {}", super::VERSION)]
     Newer {
         /// The manifest's value.

@@ -11,7 +11,7 @@ pub struct Manifest {
     pub format: String,
     /// [`super::VERSION`].
     pub version: u32,
-    /// The program that wrote it, with its version.
+    /// The program that wrote the archive, with its version.
     #[serde(default)]
     pub program: String,
     /// The node's host name.
@@ -43,7 +43,7 @@ pub struct ManifestEntry {
     pub size: u64,
     /// SHA-256 in lower-case hexadecimal.
     pub sha256: String,
-    /// A command line, a file, or an interface of the kernel.
+    /// The command line, file or kernel interface that the content is from.
     #[serde(default)]
     pub source: String,
 }

@@ -18,13 +18,13 @@ use crate::Snapshot;
 
 /// The name of the format, in the manifest.
 pub const FORMAT: &str = "svclab-node";
-/// A reader refuses newer versions. New entries and fields need no new version.
+/// The format's version. A reader refuses newer ones; new entries and fields need no new version.
 pub const VERSION: u32 = 1;
 /// The manifest's path.
 pub const MANIFEST: &str = "manifest.json";
-/// In bytes.
+/// The largest file in an archive, in bytes.
 pub const LARGEST_ENTRY: u64 = 512 << 20;
-/// In bytes.
+/// The largest archive, in bytes.
 pub const LARGEST: u64 = 1 << 30;
 
 impl Snapshot {
@@ -44,7 +44,7 @@ impl Snapshot {
         read::read(from)
     }
 
-    /// Every file with its size, checksum and source.
+    /// Returns the manifest: every file with its size, checksum and source.
     pub fn manifest(&self) -> Manifest {
         write::manifest(self, &entries::of(self))
     }

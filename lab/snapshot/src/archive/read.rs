@@ -34,12 +34,12 @@ pub(super) fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
     })
 }
 
-/// By path. Ignores other entries.
+/// Returns files by path; ignores unknown ones.
 fn unpack(from: impl Read) -> Result<BTreeMap<String, Vec<u8>>, ArchiveError> {
     let mut archive = Archive::new(Bounded { from, left: LARGEST });
     let mut files = BTreeMap::new();
     let mut after: Option<String> = None;
-    // Raw: tar's extensions, such as long names, could demand any amount of memory; the format has none.
+    // Ignores tar's extensions, such as long names, which could demand any amount of memory.
     let entries = archive.entries().map_err(ArchiveError::NotATar)?.raw(true);
     for entry in entries {
         let mut entry = entry.map_err(|source| damaged(after.clone(), source))?;
@@ -123,7 +123,7 @@ impl<R: Read> Read for Bounded<R> {
 struct TooLarge;
 
 impl TooLarge {
-    /// `tar` wraps errors.
+    /// Also finds the error if `tar` wrapped it.
     fn is(error: &io::Error) -> bool {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|inner| inner as _);
         while let Some(error) = cause {

@@ -211,7 +211,6 @@ fn what_is_too_large_is_not_read() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Bytes are changed, cut or repeated.
     #[test]
     fn no_damage_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -230,7 +229,6 @@ proptest! {
         let _ = Snapshot::read(&bytes[..cut.index(bytes.len())]).map_err(|error| error.to_string());
     }
 
-    /// Any content with a correct manifest.
     #[test]
     fn no_content_panics(content in prop::collection::vec(any::<u8>(), 0..200), which in 0usize..16) {
         let path = super::entries::ArchivePart::ALL[which].path();

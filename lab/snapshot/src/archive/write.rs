@@ -9,7 +9,7 @@ use super::entries::{self, ArchivePart};
 use super::{ArchiveError, FORMAT, MANIFEST, Manifest, ManifestEntry, VERSION};
 use crate::Snapshot;
 
-/// The manifest is first: a reader of a pipe knows what follows.
+/// Writes the manifest first: a reader of a pipe knows what follows.
 pub(super) fn write(snapshot: &Snapshot, to: impl Write) -> Result<(), ArchiveError> {
     let files = entries::of(snapshot);
     let taken = seconds(&snapshot.taken);
@@ -46,7 +46,7 @@ pub(super) fn checksum(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// Headers do not depend on the user or the time.
+/// The header does not depend on the user or the current time.
 fn append(archive: &mut Builder<impl Write>, path: &str, taken: u64, bytes: &[u8]) -> Result<(), ArchiveError> {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::Regular);

@@ -1,4 +1,4 @@
-//! Each may name the way to the other: the proxy's configuration a kubeconfig, the API a ConfigMap.
+//! The proxy's configuration may name the API's kubeconfig; the API may have the configuration in a ConfigMap.
 
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use crate::archive::entries::ArchivePart;
 
 const STATISTICS: &str = "stat/nf_conntrack";
 
-/// Empty if connections are not tracked.
+/// Returns counts and statistics; empty if connections are not tracked.
 pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
     let mut figures = BTreeMap::new();
     for name in ["count", "max", "buckets"] {

@@ -6,7 +6,7 @@ pub(super) const LARGEST_CONFIG: u64 = 1 << 20;
 /// The largest file of `/proc`, in bytes.
 const LARGEST_PROC: u64 = 64 << 20;
 
-/// Refuses other files: a device might never end.
+/// Refuses devices and pipes, which might never end.
 pub(super) fn regular(file: File) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -14,7 +14,7 @@ pub(super) fn regular(file: File) -> io::Result<String> {
     bounded(file, LARGEST_CONFIG)
 }
 
-/// Of the thread's network namespace; `/proc/net` is the first thread's.
+/// Reads a file of the thread's network namespace; `/proc/net` is the first thread's.
 pub(super) fn net(name: &str) -> io::Result<String> {
     proc(&format!("/proc/thread-self/net/{name}"))
 }

@@ -1,4 +1,4 @@
-//! From `ipvsadm -Sn`, or from `/proc/net/ip_vs` in the same format.
+//! Virtual servers, from `ipvsadm -Sn` or `/proc/net/ip_vs`.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,7 +36,8 @@ pub(super) async fn read(limits: Limits) -> Result<Option<(String, Option<String
     }
 }
 
-/// From `ip_vs_info_seq_show`, `net/netfilter/ipvs/ip_vs_ctl.c`.
+/// Translates `/proc/net/ip_vs` (`ip_vs_info_seq_show`, `net/netfilter/ipvs/ip_vs_ctl.c`) to the format of `ipvsadm
+/// -Sn`.
 pub(super) fn translate(text: &str, hz: Option<u64>) -> Result<String, ServersError> {
     let mut out = String::new();
     let mut service = String::new();
@@ -74,7 +75,7 @@ fn name(protocol: &str, address: &str) -> Option<String> {
     Some(format!("{option} {}", socket(address)?))
 }
 
-/// `ops`, and `persistent` with the timeout in ticks and the netmask (IPv6: a prefix length).
+/// Translates `ops`, and `persistent` with the timeout in ticks and the netmask (IPv6: a prefix length).
 fn options(flags: &[&str], v6: bool, hz: Option<u64>) -> Result<Option<String>, ServersError> {
     let (once, rest) = match flags {
         ["ops", rest @ ..] => (" -o", rest),
@@ -87,7 +88,7 @@ fn options(flags: &[&str], v6: bool, hz: Option<u64>) -> Result<Option<String>, 
             let seconds = ticks / hz.ok_or(ServersError::Ticks)?;
             let mask = match mask {
                 u32::MAX if !v6 => String::new(),
-                // The kernel swaps the length's bytes as if it were in network order.
+                // The kernel prints the length byte-swapped.
                 length if v6 && length.swap_bytes() <= 128 => netmask_v6(length.swap_bytes()),
                 length if v6 => netmask_v6(length),
                 mask => format!(" -M {}", Ipv4Addr::from_bits(mask)),
@@ -113,7 +114,7 @@ fn forwarding(word: &str) -> Option<&'static str> {
     }
 }
 
-/// `0A60000A:0050` or `[fd00:0000:0000:0000:0000:0000:0000:000a]:0050`.
+/// Parses `0A60000A:0050` or `[fd00:0000:0000:0000:0000:0000:0000:000a]:0050`.
 fn socket(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.rsplit_once(':')?;
     let address: IpAddr = match address.strip_prefix('[') {

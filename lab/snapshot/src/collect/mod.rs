@@ -31,18 +31,19 @@ use crate::{Snapshot, Unread};
 /// Settings of [`collect`].
 #[derive(Debug, Clone)]
 pub struct CollectOptions {
-    /// Default: the first of `$KUBECONFIG`, `~/.kube/config`, the proxy's kubeconfig, the pod's service account.
+    /// The kubeconfig. Default: the first of `$KUBECONFIG`, `~/.kube/config`, the proxy's kubeconfig, the pod's service
+    /// account.
     pub kubeconfig: Option<PathBuf>,
-    /// The Node object. Default: `$NODE_NAME`, the proxy's `--hostname-override`, or the Node with this machine's host
-    /// name or address.
+    /// The name of the Node object. Default: `$NODE_NAME`, the proxy's `--hostname-override`, or the Node with this
+    /// machine's host name or address.
     pub node_name: Option<String>,
-    /// The configuration file. Default: the proxy's answer, then its file or flags, then its ConfigMap.
+    /// The proxy's configuration file. Default: its `/configz`, then its file or flags, then its ConfigMap.
     pub proxy_config: Option<PathBuf>,
     /// The time limit of each tool.
     pub tool_deadline: Duration,
-    /// The time limit of everything.
+    /// The time limit of the whole collection.
     pub deadline: Duration,
-    /// The size of all files, in bytes; a part that does not fit is left out.
+    /// The size limit of all files together, in bytes; a part that does not fit is left out.
     pub max_size: u64,
 }
 
@@ -63,7 +64,7 @@ impl Default for CollectOptions {
 pub async fn collect(options: &CollectOptions) -> Snapshot {
     let mut snapshot = Snapshot { taken: now(), ..Snapshot::default() };
     let end = Instant::now() + options.deadline;
-    // A tool's limit is shorter than the total, so a hung tool does not lose the others' output.
+    // Shorter than the total, so that a hung tool does not lose the others' output.
     let limits = tool::Limits { deadline: options.tool_deadline.min(options.deadline / 2), largest: options.max_size };
     (snapshot.host, snapshot.kernel) = node::host_and_kernel();
 
@@ -135,7 +136,7 @@ fn unread(what: &str, why: impl Display) -> Unread {
     Unread { what: what.to_owned(), why: why.to_string().lines().next().unwrap_or_default().trim().to_owned() }
 }
 
-/// On another thread: a mount may not answer.
+/// Runs on another thread: reading from a mount may hang.
 async fn elsewhere<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unread> {
     tokio::task::spawn_blocking(work).await.map_err(|error| unread(what, error))
 }

@@ -4,7 +4,7 @@ use nix::sys::utsname::uname;
 use super::proxy::process::Process;
 use crate::Snapshot;
 
-/// The kubelet sets this label to its host name (kubernetes.io, "Well-Known Labels").
+/// The label that the kubelet sets to its host name (kubernetes.io, "Well-Known Labels").
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 pub(super) fn host_and_kernel() -> (String, String) {
@@ -19,7 +19,7 @@ pub(super) fn name(said: Option<&str>, process: Option<&Process>, snapshot: &Sna
     said.or_else(|| found(snapshot))
 }
 
-/// By name or label, else by address.
+/// Finds the Node by name or label, else by address.
 fn found(snapshot: &Snapshot) -> Option<String> {
     let nodes = || snapshot.objects.iter().flat_map(|objects| &objects.nodes);
     // The kubelet lower-cases the host name.

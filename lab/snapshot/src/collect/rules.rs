@@ -1,5 +1,5 @@
-//! Runs the tools that print rules, all at once: iptables-legacy's save commands take no lock, nft's read again after a
-//! change.
+//! Runs the tools that print rules, all at once: iptables-legacy's save commands take no lock, and nft's detect
+//! changes.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{Findings, files, ipvs, unread};
 use crate::Unread;
 use crate::archive::entries::ArchivePart;
 
-/// A tool's output, and its source if that is unusual. `None`: there is nothing to read.
+/// A tool's output, and its source if that is unusual. `None` if there is nothing to read.
 type ToolOutput = Result<Option<(String, Option<String>)>, Unread>;
 
 pub(super) async fn read(limits: Limits) -> Findings {
@@ -70,11 +70,11 @@ impl IptablesVariant {
     }
 }
 
-/// The most runs; the last output is used in any case.
+/// The most runs of a save command; the last output is used in any case.
 const SAVES: usize = 5;
 
-/// The commands of nft read again after a new generation, but another program's uncommitted chain can shift the
-/// kernel's answer, and a chain is printed twice.
+/// Saves until the output is consistent. nft's commands read again after a change, but another program's uncommitted
+/// chain can still be printed twice.
 async fn save(program: &str, limits: Limits) -> Result<String, ToolError> {
     let mut text = run(&[program, "-c"], limits).await?;
     for _ in 1..SAVES {
@@ -147,13 +147,13 @@ fn has_tables(ruleset: Option<&Value>, family: &str) -> bool {
     })
 }
 
-/// Loaded, or built in with parameters (sysfs; `Documentation/ABI/stable/sysfs-module`).
+/// Whether the kernel module is loaded, or built in with parameters (sysfs; `Documentation/ABI/stable/sysfs-module`).
 pub(super) fn module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
 
 fn is_not_empty(name: &str) -> bool {
-    // Only root may read the file; without permission it counts as not empty.
+    // Without root's permission to read it, the file counts as not empty.
     files::net(name).map_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied, |text| !text.is_empty())
 }
 

@@ -2,7 +2,7 @@ use super::unread;
 use crate::Snapshot;
 use crate::archive::entries::{ArchivePart, content};
 
-/// By importance for their size.
+/// Parts are kept in this order: by importance relative to their size.
 const ORDER: [ArchivePart; 17] = [
     ArchivePart::Network,
     ArchivePart::Sysctls,
@@ -23,7 +23,7 @@ const ORDER: [ArchivePart; 17] = [
     ArchivePart::Nft,
 ];
 
-/// Leaves out parts as a whole.
+/// Removes whole parts.
 pub(super) fn cut(snapshot: &mut Snapshot, most: u64) {
     let mut used = 0;
     for part in ORDER {

@@ -1,4 +1,4 @@
-//! Without programs and peers, for privacy.
+//! Listening sockets, without their programs and peers, for privacy.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::{files, unread};
 use crate::archive::entries::ArchivePart;
 use crate::{ListeningSocket, Unread};
 
-/// Sorted, without duplicates (`SO_REUSEPORT`).
+/// Returns the sockets, sorted and without duplicates (`SO_REUSEPORT`).
 pub(super) fn read() -> Result<Vec<ListeningSocket>, Unread> {
     let mut sockets = Vec::new();
     let mut add = |protocol: &str, at: SocketAddr| {
@@ -24,7 +24,7 @@ pub(super) fn read() -> Result<Vec<ListeningSocket>, Unread> {
     for name in ["udp", "udp6"] {
         let entries: Vec<UdpNetEntry> =
             table(name, |text| UdpNetEntries::from_read(text, current_system_info()).map(|all| all.0))?;
-        // An unconnected UDP socket has TCP's closed state (net/ipv4/udp.c).
+        // Unconnected UDP sockets have TCP's closed state (net/ipv4/udp.c).
         let unconnected = entries.into_iter().filter(|entry| entry.state == UdpState::Close);
         unconnected.for_each(|entry| add("udp", entry.local_address));
     }

@@ -1,9 +1,9 @@
 /// The values of `CONFIG_HZ` (`kernel/Kconfig.hz`).
 const CHOICES: [i128; 4] = [100, 250, 300, 1000];
-/// In seconds; a machine that slept exceeds it.
+/// The largest difference of the clocks, in seconds; a machine that was suspended exceeds it.
 const OFF: i128 = 60;
 
-/// From `timestamp` in `/proc/schedstat`, in ticks, and `/proc/uptime`. The count starts five minutes before 2^32
+/// Compares `timestamp` in `/proc/schedstat`, in ticks, with `/proc/uptime`. The ticks start five minutes before 2^32
 /// (`INITIAL_JIFFIES`, `include/linux/jiffies.h`).
 pub(super) fn per_second(schedstat: &str, uptime: &str) -> Option<u64> {
     let ticks: i128 = schedstat.lines().find_map(|line| line.strip_prefix("timestamp "))?.trim().parse().ok()?;

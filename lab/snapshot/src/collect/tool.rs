@@ -1,4 +1,4 @@
-//! No shell, no environment but `PATH`, a deadline, bounded output.
+//! Runs tools without a shell, with no variable but `PATH`, a deadline and bounded output.
 
 use std::env;
 use std::io;
@@ -9,9 +9,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// A user's `PATH` often lacks the first ones.
+/// A user's `PATH` often lacks the sbin directories.
 const DIRECTORIES: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
-/// In bytes; the first line is kept.
+/// The limit of standard error, in bytes; its first line is kept.
 const COMPLAINTS: u64 = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +69,11 @@ pub(super) async fn run(command: &[&str], limits: Limits) -> Result<String, Tool
 struct Output {
     printed: Vec<u8>,
     complaints: Vec<u8>,
-    /// `None`: it printed too much and was not waited for.
+    /// `None` if the tool printed too much and was not waited for.
     status: Option<ExitStatus>,
 }
 
-/// The terminal's signals reach the caller only.
+/// The tool has its own process group, so that the terminal's signals do not reach it.
 fn start(program: &str, args: &[&str]) -> io::Result<Child> {
     let path = env::var("PATH").unwrap_or_default();
     let path = if path.is_empty() { DIRECTORIES.to_owned() } else { format!("{DIRECTORIES}:{path}") };

@@ -17,7 +17,7 @@ pub(crate) fn objects(objects: &mut Objects) {
     objects.service_cidrs.iter_mut().for_each(service_cidr);
 }
 
-/// Fields of newer versions are removed.
+/// Keeps only known fields: those of newer API versions are removed.
 fn metadata(meta: &mut ObjectMeta) {
     let all = std::mem::take(meta);
     let mut annotations = all.annotations.unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) fn service(service: &mut Service) {
         .map(|load_balancer| ServiceStatus { load_balancer: Some(load_balancer), ..ServiceStatus::default() });
 }
 
-/// Keeps all but `managedFields`.
+/// Removes only `managedFields` and [`LAST_APPLIED`].
 pub(super) fn slice(slice: &mut EndpointSlice) {
     slice.metadata.managed_fields = None;
     if let Some(annotations) = &mut slice.metadata.annotations {
@@ -50,7 +50,7 @@ pub(super) fn slice(slice: &mut EndpointSlice) {
     }
 }
 
-/// Of conditions only `Ready`, without its message about the machine.
+/// Keeps only the condition `Ready`, without its message about the machine.
 pub(super) fn node(node: &mut Node) {
     metadata(&mut node.metadata);
     node.spec = node.spec.take().map(|spec| NodeSpec {

@@ -8,7 +8,7 @@ pub(super) async fn read(limits: Limits) -> BTreeMap<String, String> {
         let said = run(&[program, "--version"], limits).await.ok()?;
         Some((program.to_owned(), said.lines().next()?.trim().to_owned()))
     };
-    // Any call of ipvsadm loads the module.
+    // Even a query of its version makes ipvsadm load the module.
     let ipvsadm = async || if ipvs::is_loaded() { ask("ipvsadm").await } else { None };
     let (iptables, nft_variant, legacy, nft, ipset, ipvsadm) = tokio::join!(
         ask("iptables"),

@@ -22,7 +22,7 @@ use crate::{Snapshot, Unread};
 const PREFIX: &str = "x-";
 /// Digits of a replacement: 100,000 names collide in 1 of 200 snapshots.
 const DIGITS: usize = 10;
-/// Values that name nothing of the user.
+/// Values that stay, because they reveal nothing about the user.
 const PUBLIC: [&str; 13] = [
     "",
     "true",
@@ -139,7 +139,7 @@ impl KnownNames<'_> {
         names
     }
 
-    /// Does not replace a replacement, so that a snapshot can be redacted twice.
+    /// Keeps earlier replacements, so that a snapshot can be redacted twice.
     fn replaced(&self, name: &str) -> String {
         if name.is_empty() || is_replacement(name) {
             return name.to_owned();

@@ -37,8 +37,8 @@ fn walk(names: &KnownNames<'_>, value: &mut Value) {
     }
 }
 
-/// `service-HASH-namespace/name/protocol/port`, with `__address/port` for endpoints. The hash stays. kube-proxy
-/// truncates long names, so parts may be missing.
+/// Redacts chain names: `service-HASH-namespace/name/protocol/port`, with `__address/port` for endpoints. The hash
+/// stays. kube-proxy truncates long names, so parts may be missing.
 fn owned(names: &KnownNames<'_>, name: &str) -> Option<String> {
     let (head, service) = after_hash(name)?;
     let (service, endpoint) = service.split_at(service.find("__").unwrap_or(service.len()));

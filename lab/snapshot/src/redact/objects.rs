@@ -10,7 +10,7 @@ use super::KnownNames;
 use crate::Objects;
 use crate::collect::trim;
 
-/// The label with an EndpointSlice's Service (kubernetes.io, "EndpointSlices").
+/// The label that names an EndpointSlice's Service (kubernetes.io, "EndpointSlices").
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 pub(super) fn gather(names: &mut KnownNames<'_>, objects: &Objects) {
@@ -57,7 +57,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Also removes the fields that [`trim`] removes.
+/// Redacts objects; also removes the fields that [`trim`] removes.
 pub(super) fn replace(names: &KnownNames<'_>, objects: &mut Objects) {
     trim::objects(objects);
     objects.services.iter_mut().for_each(|it| service(names, it));
@@ -134,7 +134,7 @@ fn slice(names: &KnownNames<'_>, slice: &mut EndpointSlice) {
 }
 
 fn endpoint(names: &KnownNames<'_>, endpoint: &mut Endpoint) {
-    // Host names of slices of type FQDN.
+    // Slices of type FQDN have host names as addresses.
     for address in endpoint.addresses.iter_mut().filter(|address| !is_address(address)) {
         *address = names.replaced(address);
     }

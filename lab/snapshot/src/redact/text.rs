@@ -26,7 +26,7 @@ pub(super) fn rules(names: &KnownNames<'_>, text: &str) -> String {
     lines(text, |line| options(names, line, &RULE_OPTIONS))
 }
 
-/// A line that creates a set has `comment` without a value.
+/// Redacts elements only: in a line that creates a set, `comment` has no value.
 pub(super) fn sets(names: &KnownNames<'_>, text: &str) -> String {
     lines(text, |line| if line.starts_with("add ") { options(names, line, &ELEMENT_OPTIONS) } else { line.to_owned() })
 }
@@ -56,7 +56,7 @@ fn options(names: &KnownNames<'_>, line: &str, options: &[&str]) -> String {
     out + rest
 }
 
-/// Blanks, a word or quoted text, the rest.
+/// Returns leading blanks, a word or quoted text, and the rest.
 fn next_word(text: &str) -> Option<(&str, &str, &str)> {
     let start = text.find(|c: char| !c.is_ascii_whitespace())?;
     let (mut quoted, mut escaped) = (false, false);
@@ -84,7 +84,7 @@ fn unquoted(word: &str) -> String {
     plain.collect()
 }
 
-/// Replaces parts of known Services, and words that no proxy writes. A comment with such words and no known Service is
+/// Replaces names of known Services, and words that no proxy writes. A comment with such words and no known Service is
 /// replaced as a whole.
 pub(super) fn comment(names: &KnownNames<'_>, text: &str) -> String {
     let mut has_service = false;
@@ -130,7 +130,7 @@ fn service(names: &KnownNames<'_>, word: &str) -> Option<String> {
     })
 }
 
-/// For a sentence of this program or of a tool.
+/// Redacts a sentence of this program or of a tool.
 pub(super) fn free(names: &KnownNames<'_>, text: &str) -> String {
     let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
     for (index, part) in parts.iter_mut().enumerate() {

@@ -9,7 +9,7 @@ use svclab_snapshot::{Objects, Snapshot};
 use svclab_spec::{ClusterSpec, NodeSpec};
 use tempfile::TempDir;
 
-/// More than two pages.
+/// The number of Services: more than two pages.
 const SERVICES: usize = 1_100;
 
 struct Served {

@@ -15,8 +15,8 @@ const BRIDGE: u32 = 10;
 const PORT: u32 = 11;
 const TABLE: u32 = 100;
 
-/// In a namespace that is made after the sandbox's user was mapped: another user owns iptables-legacy's tables in the
-/// first one. Everything runs on its only thread.
+/// Runs in a namespace created after the sandbox's user was mapped: in the first one another user owns
+/// iptables-legacy's tables. Everything runs on its only thread.
 pub fn in_a_namespace() {
     let outer = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     outer.block_on(async {
@@ -33,7 +33,6 @@ async fn what_is_made_is_found() {
     make().await;
     let mut proxy = proxy();
     let snapshot = collect(&CollectOptions::default()).await;
-    // The process ends with its input.
     drop(proxy.stdin.take());
     proxy.wait().unwrap();
     let mut bytes = Vec::new();
@@ -93,7 +92,6 @@ fn routes_and_rules(network: &Network) {
     assert!(network.rules.iter().any(|rule| rule.family == "ipv6" && rule.table == 255));
 }
 
-/// Looks like a kube-proxy with flags and without a file.
 fn proxy() -> std::process::Child {
     let mut command = Command::new("sh");
     command.arg0("kube-proxy").args([
@@ -135,7 +133,7 @@ async fn make() {
     feed(&["ipset", "restore"], "create CLUSTER-IP hash:ip,port\nadd CLUSTER-IP 10.96.0.10,tcp:80\n");
 }
 
-/// The bridge's name has a dot; a port is in hairpin mode.
+/// The bridge's name has a dot; its port is in hairpin mode.
 async fn interfaces(handle: &Handle) {
     handle.link().add(LinkBridge::new("br.0").index(BRIDGE).up().build()).execute().await.unwrap();
     let pair = LinkVeth::new("port", "pod").index(PORT).controller(BRIDGE).up().build();

@@ -69,7 +69,7 @@ impl Documents {
         text
     }
 
-    /// The rules' file contains the comments.
+    /// Returns extensions and contents; the rules' file contains the comments.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
             DocumentKind::Rules | DocumentKind::Tables => (part.extension(), self.comments.clone() + body),
@@ -134,7 +134,7 @@ pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[
     }
 }
 
-/// A comment per node port on a loopback address.
+/// Returns a comment per node port on a loopback address.
 fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let line = |plan: &ServicePortPlan| {
         let (port, backends) = relayed(plan)?;
@@ -144,7 +144,7 @@ fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     plans.iter().filter_map(line).collect()
 }
 
-/// Comments: backends, endpoints that may keep UDP associations, affinity timeout in seconds.
+/// Returns comments with backends, endpoints that may keep UDP associations, and the affinity timeout in seconds.
 fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
     let line = |(listener, port): (&Listener, u16)| {
         let plan = plans.iter().find(|plan| plan.name == listener.name)?;
@@ -164,7 +164,7 @@ fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backend
     format!("# relay {protocol} {listening} {}{to}{serving}{affinity}\n", plan.name)
 }
 
-/// For a node with the addresses of its Node object and `local`, independent of this host.
+/// Plans for a node with the addresses of its Node object and `local`, independent of this host.
 fn planned(
     config: &Config,
     family: Family,

@@ -112,7 +112,7 @@ impl Render {
     }
 }
 
-/// Else node ports are on every local address.
+/// Whether node ports are only on some local addresses; otherwise they are on all.
 fn by_local_addresses(config: &Config, family: Family) -> bool {
     config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
 }
@@ -145,7 +145,7 @@ impl Rendered {
     }
 }
 
-/// The output of `svcproxy render`, for other programs.
+/// Returns the output of `svcproxy render`, for other programs.
 pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
     #[derive(clap::Parser)]
     struct RenderCommandLine {

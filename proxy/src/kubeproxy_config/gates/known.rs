@@ -1,4 +1,4 @@
-//! Gates that kube-proxy accepts and ignores, those of its libraries and those new in 1.37 (kube-proxy 1.36:
+//! Feature gates that kube-proxy accepts and ignores: its libraries' gates and those new in 1.37 (kube-proxy 1.36:
 //! pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager).
 
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! kube-proxy evaluates some feature gates. Only the names of others are checked.
+//! Feature gates. kube-proxy evaluates some; only the names of others are checked.
 
 mod known;
 
@@ -14,9 +14,9 @@ use FieldSupport::{Honoured, NoEffect};
 pub enum GateStage {
     Alpha,
     Beta,
-    /// May still be set.
+    /// Stable, but may still be set to another value.
     Stable,
-    /// Stable, and the gate is fixed.
+    /// Stable, and fixed to its default.
     Locked,
     Deprecated,
 }
@@ -96,7 +96,7 @@ pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<Feat
         service_external_ips: is_on(given, "AllowServiceExternalIPs"),
         flagz: is_on(given, "ComponentFlagz"),
         statusz: is_on(given, "ComponentStatusz"),
-        // A named loopback range is enough; kube-proxy also requires the gate while it is alpha.
+        // A loopback range in `nodePortAddresses` is enough; kube-proxy also requires the gate while it is alpha.
         nftables_localhost_node_ports: given_value(given, "KubeProxyNFTablesLocalhostNodePorts").unwrap_or(true),
     })
 }
@@ -117,7 +117,7 @@ pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<It
     })
 }
 
-/// Precedence as in k8s.io/component-base `featuregate`: the gate, then `AllAlpha` or `AllBeta`, then the default.
+/// Precedence is as in k8s.io/component-base `featuregate`: the gate, then `AllAlpha` or `AllBeta`, then the default.
 fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
     let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
     given_value(given, name).unwrap_or_else(default)

@@ -12,7 +12,7 @@ use super::exec;
 use crate::small_file;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// client-go's `NewCachedFileTokenSource`.
+/// The age at which token files are read again, as in client-go.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 /// Files are read again after every failure, so a corrected kubeconfig needs no restart. A plugin runs again shortly
@@ -35,7 +35,7 @@ pub enum AccessError {
     Token { path: PathBuf, cause: String },
     #[error("the credential plugin {plugin}: {cause}")]
     Plugin {
-        /// Without arguments, which may contain secrets.
+        /// The plugin's command without arguments, which may contain secrets.
         plugin: String,
         cause: String,
     },
@@ -51,8 +51,8 @@ pub(super) struct ResolvedAccess {
 }
 
 impl Access {
-    /// kube-proxy's order: the kubeconfig, with `master` as its server if given; `master`; the pod's service account.
-    /// User and password in `master` become basic authentication.
+    /// Precedence is as in kube-proxy: the kubeconfig, with `master` as its server if given; `master`; the pod's
+    /// service account. User and password in `master` become basic authentication.
     pub fn new(kubeconfig: Option<PathBuf>, master: Option<String>) -> Access {
         Access { kubeconfig, master }
     }
@@ -69,7 +69,7 @@ impl Access {
     pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<ResolvedAccess, AccessError> {
         let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);
-        // The reflector retries and logs.
+        // The client does not retry: the reflector does, and logs.
         config.default_retry = false;
         if let Some(master) = &self.master {
             config.cluster_url = address(master)?;
@@ -88,7 +88,7 @@ impl Access {
                 let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(reported(&error)))?;
                 let options = KubeConfigOptions::default();
                 let loaded = Config::from_custom_kubeconfig(kubeconfig, &options);
-                // It only reads files, so it is ready at once.
+                // The future only reads files, so it is ready at once.
                 let loaded = loaded.now_or_never().ok_or_else(|| wrong("it cannot be read at once".to_owned()))?;
                 loaded.map_err(|error| wrong(reported(&error)))
             }
@@ -101,7 +101,7 @@ impl Access {
     }
 }
 
-/// Returns when to load token files and plugins again.
+/// Loads token files and runs plugins; returns when to do so again.
 fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Instant>, AccessError> {
     if let Some(provider) = user.auth_provider.take() {
         let cause = "was taken out of Kubernetes' clients in 1.26; use exec instead".to_owned();
@@ -132,7 +132,7 @@ fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Inst
     }
 }
 
-/// Without a scheme it is plain HTTP, as in client-go.
+/// An address without a scheme means plain HTTP, as in client-go.
 fn address(master: &str) -> Result<Uri, AccessError> {
     let wrong = || AccessError::Master { address: without_password(master) };
     let full = if master.contains("://") { master.to_owned() } else { format!("http://{master}") };
@@ -142,7 +142,7 @@ fn address(master: &str) -> Result<Uri, AccessError> {
     if usable { Ok(address) } else { Err(wrong()) }
 }
 
-/// The address is logged. As in Go, its user name and password become basic authentication.
+/// Removes user name and password from the address, which is logged; as in Go they become basic authentication.
 fn basic_authentication(config: &mut Config) -> Result<(), AccessError> {
     let Some(authority) = config.cluster_url.authority().cloned() else { return Ok(()) };
     let Some((user, host)) = authority.as_str().rsplit_once('@') else { return Ok(()) };

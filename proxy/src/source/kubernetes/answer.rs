@@ -19,7 +19,7 @@ pub(super) const LARGEST_PAGE: usize = 64 << 20;
 pub(super) const LARGEST_EVENT: usize = 16 << 20;
 /// In bytes.
 const LARGEST_ERROR: usize = 64 << 10;
-/// An overloaded server requests seconds.
+/// The longest accepted wait; an overloaded server requests seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Any status but 200 is a failure.
@@ -60,7 +60,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     causes.last().unwrap_or(error).to_string()
 }
 
-/// The HTTP status overrides the body's code.
+/// Returns an error's status; the HTTP status overrides the body's code.
 fn status(code: StatusCode, text: &[u8]) -> Status {
     let status: Option<Status> = serde_json::from_slice(text).ok();
     let said = || String::from_utf8_lossy(text).trim().to_owned();
@@ -76,7 +76,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub(super) struct WatchLines {
     body: Body,
     buffer: Vec<u8>,
-    /// Length of the prefix without a line break.
+    /// Length of the prefix that has no line break.
     searched: usize,
 }
 
@@ -85,7 +85,8 @@ impl WatchLines {
         WatchLines { body: response.into_body(), buffer: Vec::new(), searched: 0 }
     }
 
-    /// The next non-empty line. Discards an incomplete last line: the next watch repeats the event. Cancel-safe.
+    /// Returns the next non-empty line. Discards an incomplete last line: the next watch repeats the event.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
             if let Some(line) = self.buffered() {

@@ -1,7 +1,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Doubles with each failure; a random part keeps nodes from reconnecting together.
+/// The wait doubles with each failure; a random part keeps nodes from reconnecting together.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
@@ -25,7 +25,7 @@ impl Backoff {
     }
 }
 
-/// From 0 to 1, by the standard library's random hash keys.
+/// Returns a random number from 0 to 1, by the standard library's random hash keys.
 pub(super) fn chance() -> f64 {
     let drawn = RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(drawn >> 32).unwrap_or_default()) / f64::from(u32::MAX)

@@ -1,4 +1,4 @@
-//! All watches share one client. Its own thread reads files and plugin, so a hang delays nothing else.
+//! All watches share one client. A thread of its own reads files and runs the plugin, so a hang delays nothing else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct Connector {
 struct ConnectorState {
     generation: u64,
     client: Option<CreatedClient>,
-    /// At most one, even if it hangs.
+    /// The client being made: at most one, even if it hangs.
     making: Option<PendingClient>,
     step: Arc<Mutex<String>>,
 }
@@ -104,7 +104,7 @@ impl Connector {
         }
     }
 
-    /// The next client reads files and plugin again.
+    /// Drops a failed client, so that the next one reads files and runs the plugin again.
     pub(super) fn give_up(&self, failed: &ApiConnection) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.generation == failed.generation {

@@ -17,11 +17,11 @@ use crate::model::LABEL_SERVICE_NAME;
 
 #[derive(Debug)]
 pub(super) struct DecodedObject {
-    /// May be invalid in a rejected object.
+    /// Name and namespace, which may be invalid in a rejected object.
     pub key: ObjectKey,
     /// Resource version; empty if absent.
     pub version: String,
-    /// Empty if absent.
+    /// The UID; empty if absent.
     pub uid: String,
     pub outcome: DecodeOutcome,
     pub remarks: ObjectComplaint,
@@ -30,7 +30,7 @@ pub(super) struct DecodedObject {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ObjectComplaint {
     pub line: String,
-    /// Without list indices, so that it stays while values change.
+    /// The faulty fields without list indices, so that they stay the same while values change.
     pub fields: String,
 }
 
@@ -154,7 +154,7 @@ fn typed<T: DeserializeOwned + Prune>(
     DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }
 }
 
-/// Wrong types lose only their field.
+/// A value of a wrong type loses only its field.
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
     if let Ok(object) = serde_json::from_str(raw.get()) {
         return Ok((object, Vec::new()));

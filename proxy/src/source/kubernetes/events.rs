@@ -15,19 +15,19 @@ use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::ObjectKey;
 
 const CONTROLLER: &str = "svcproxy";
-/// For cluster-scoped objects; the API server requires one.
+/// The namespace of Events about cluster-scoped objects; the API server requires one.
 const NO_NAMESPACE: &str = "default";
-/// So few, because all nodes of a cluster may record the same Event.
+/// Few, because all nodes of a cluster may record the same Event.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest note (API reference: at most 1 kB), and longest `reportingInstance`.
 const NOTE: usize = 1000;
 const INSTANCE: usize = 128;
-/// The Event's name may have 253 characters.
+/// Leaves room for a suffix: an Event's name may have 253 characters.
 const NAME: usize = 200;
 
-/// The task ends with the last clone of the recorder. Needs a tokio runtime.
+/// The writing task ends with the last clone of the recorder. Needs a tokio runtime.
 pub fn record_events(connector: Connector, node_name: &str) -> Recorder {
     let (recorder, events) = Recorder::new();
     tokio::spawn(send_all(events, connector, node_name.to_owned()));

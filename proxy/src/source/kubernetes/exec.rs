@@ -18,7 +18,7 @@ use crate::kernel::command;
 
 /// A plugin that runs longer is killed with its children; cloud APIs take seconds.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Renewal before expiry.
+/// Credentials are renewed this long before they expire.
 const AHEAD: Duration = Duration::from_secs(10);
 const SECRET: usize = 4;
 
@@ -33,14 +33,14 @@ pub(super) enum ExecError {
     #[error("failed ({status}): {said}")]
     Failed {
         status: ExitStatus,
-        /// Its last line on standard error, with secrets masked.
+        /// The plugin's last line on standard error, with secrets masked.
         said: String,
     },
     #[error("its answer is no ExecCredential: {0}")]
     Answer(String),
 }
 
-/// client.authentication.k8s.io/v1.
+/// The plugin's answer (client.authentication.k8s.io/v1).
 #[derive(Deserialize)]
 struct ExecCredential {
     kind: String,
@@ -76,7 +76,7 @@ pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Op
     accept(&output.stdout, user)
 }
 
-/// The variables of the kubeconfig, and `KUBERNETES_EXEC_INFO` with the cluster.
+/// Returns the kubeconfig's variables, and `KUBERNETES_EXEC_INFO` with the cluster.
 fn environment(plugin: &ExecConfig) -> Result<Vec<(String, String)>, ExecError> {
     let mut spec = json!({"interactive": false});
     if plugin.provide_cluster_info {

@@ -1,4 +1,4 @@
-//! Logs failures of the API server: one line per class while it lasts, and one when all watches work again.
+//! Logs failures of the API server: one line per class of failure while it lasts, and one when all watches work again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -20,7 +20,7 @@ use crate::metrics::ApiFailures;
 enum FailureClass {
     Access,
     Hanging,
-    /// The proxy's token or certificate.
+    /// The proxy's token or certificate is missing or rejected.
     Credentials,
     Forbidden(ObjectKind),
     Unserved(ObjectKind),
@@ -30,7 +30,7 @@ enum FailureClass {
     Server,
     Nonsense,
     TooLarge,
-    /// The server does not know the version of its own list.
+    /// The server rejects the resource version of its own list.
     Versions,
     Watches,
 }
@@ -68,7 +68,7 @@ pub(super) struct ApiFailureLog {
 struct FailureState {
     failing: BTreeMap<ObjectKind, FailureClass>,
     reported: BTreeSet<FailureClass>,
-    /// Optional kinds that the server lacks or forbids.
+    /// The optional kinds that the server lacks or forbids.
     lacking: BTreeMap<ObjectKind, FailureClass>,
     since: Option<Instant>,
 }
@@ -110,12 +110,12 @@ impl ApiFailureLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether to log it.
+    /// Notes a missing optional kind; returns whether to log it.
     fn lacks(&self, kind: ObjectKind, sort: FailureClass) -> bool {
         self.lock().lacking.insert(kind, sort) != Some(sort)
     }
 
-    /// Returns whether to log it.
+    /// Notes a failure; returns whether to log it.
     fn fails(&self, kind: ObjectKind, sort: FailureClass) -> bool {
         let mut state = self.lock();
         state.since.get_or_insert_with(Instant::now);
@@ -123,7 +123,7 @@ impl ApiFailureLog {
         state.reported.insert(sort)
     }
 
-    /// The start of the outage if this ends it.
+    /// Notes that a watch works; returns the start of the outage if this ends it.
     fn works(&self, kind: ObjectKind) -> Option<Instant> {
         let mut state = self.lock();
         state.failing.remove(&kind)?;
@@ -135,7 +135,7 @@ impl ApiFailureLog {
     }
 }
 
-/// Also the beginning of the log line.
+/// Returns a failure's class, and the beginning of its log line.
 fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
     let said = || one_line(&failure.to_string());
     match failure {
@@ -167,7 +167,7 @@ fn refused(kind: ObjectKind, status: &Status) -> (FailureClass, String) {
             FailureClass::Unserved(kind),
             format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
         ),
-        // What Go's servers answer to HTTP on a TLS port.
+        // Go's servers answer this to HTTP on a TLS port.
         400 if said.contains("HTTP request to an HTTPS server") => {
             (FailureClass::Server, format!("speaks TLS, and its address begins with http:// (400): {said}"))
         }

@@ -15,9 +15,9 @@ use super::decode::decode;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// Decoded objects are several times larger than stored ones.
+/// Objects that are decoded at once: they are several times larger than stored ones.
 const PIECE: usize = 50;
-/// A server may return empty pages forever. Full pages hold [`OBJECTS`](super::seen::OBJECTS).
+/// The most pages: a server may return empty ones forever. Full pages hold [`OBJECTS`](super::seen::OBJECTS).
 const PAGES: usize = 2_000;
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ struct ListMeta {
 }
 
 impl Reflector {
-    /// Returns the list's version.
+    /// Reports all objects; returns the list's version.
     pub(super) async fn list(
         &mut self,
         client: &Client,
@@ -74,7 +74,7 @@ impl Reflector {
             for piece in items.chunks(PIECE) {
                 let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
                 if decoded.iter().any(|object| object.key.name.is_empty()) {
-                    // Any known object may be meant.
+                    // The object without a name may be any known one.
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
                 let changes = decoded.into_iter().filter_map(|object| seen.upsert(object)).collect();

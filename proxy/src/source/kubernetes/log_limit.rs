@@ -1,4 +1,4 @@
-//! A client may write a broken object a thousand times a second.
+//! Limits log lines: a client may write a broken object a thousand times a second.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ pub(super) struct LogLimit {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogDecision {
-    /// With the number of lines suppressed before.
+    /// Log the line, with the number of lines suppressed before it.
     Write {
         suppressed: u64,
     },
-    /// Announce that further lines are suppressed.
+    /// Announce that this line and further ones are suppressed.
     Last,
     Suppress,
 }

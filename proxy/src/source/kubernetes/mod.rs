@@ -1,6 +1,6 @@
-//! The Kubernetes API as a source.
+//! The Kubernetes API as a source of objects.
 //!
-//! - Lists and watches itself: `kube`'s watcher hides bookmarks, which advance the versions that `/healthz` reports.
+//! - Does not use `kube`'s watcher: it hides bookmarks, which advance the versions that `/healthz` reports.
 //! - Stores only a fingerprint per object (see [`seen`]); reports a list after an outage as a difference.
 
 mod access;
@@ -39,19 +39,19 @@ pub use access::{Access, AccessError};
 pub use connector::Connector;
 pub use events::record_events;
 
-/// During a sync, further changes wait in the connections to the API server.
+/// The most updates that wait in memory; during a sync, further ones wait in the connections to the API server.
 const WAITING: usize = 4;
 
-/// Longest gathering, in multiples of the wait for the next change.
+/// The longest time to gather a batch, in multiples of the wait for the next change.
 const GATHER_AT_MOST: u32 = 10;
 
 #[derive(Debug, Clone)]
 pub struct ReflectorTiming {
     /// Doubles with each retry; up to half is added at random.
     pub first_retry: Duration,
-    /// client-go's reflectors: 30 seconds.
+    /// The longest wait before a retry; 30 seconds in client-go's reflectors.
     pub longest_retry: Duration,
-    /// Longest wait for an optional kind that the server lacks or forbids.
+    /// The longest wait before asking again for an optional kind that the server lacks or forbids.
     pub longest_absence: Duration,
     /// Timeout of a page of the first list. Doubles with each attempt.
     pub first_list: Duration,
@@ -61,7 +61,7 @@ pub struct ReflectorTiming {
     /// A watch that lasts this long resets the backoff.
     pub settled: Duration,
     pub gather: Duration,
-    /// client-go's default.
+    /// Objects per page, as in client-go.
     pub page: u32,
 }
 
@@ -88,7 +88,7 @@ pub struct WatchScope {
 }
 
 impl From<&str> for WatchScope {
-    /// What every mode needs.
+    /// Watches what every mode needs.
     fn from(node_name: &str) -> WatchScope {
         WatchScope { node_name: node_name.to_owned(), service_cidrs: false }
     }
@@ -110,9 +110,9 @@ pub struct SourceReports {
 struct WatchUpdate {
     kind: ObjectKind,
     changes: Vec<Change>,
-    /// `None` within a list.
+    /// The resource version; `None` within a list.
     version: Option<String>,
-    /// Ends a list, or reports a missing optional kind.
+    /// Whether it ends a list, or reports a missing optional kind.
     listed: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// The tasks end with the source. Needs a tokio runtime.
+    /// The tasks of the watches end with the source. Needs a tokio runtime.
     pub fn start(
         connector: Connector,
         subjects: impl Into<WatchScope>,
@@ -192,7 +192,7 @@ impl ObjectSource for KubernetesSource {
     }
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
-        // A dropped future loses nothing. Gathering restarts after a sync, so that a sync takes many changes.
+        // Cancel-safe. Gathering restarts after a sync, so that the next sync takes many changes.
         if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
             self.gather_from_now();
         }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
-/// Not part of the fingerprint
+/// An annotation that is not part of the fingerprint
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
@@ -24,12 +24,12 @@ pub(super) trait Prune: Serialize {
     fn prune(&mut self);
     fn metadata(&mut self) -> &mut ObjectMeta;
 
-    /// Of the content without version and annotations.
+    /// Returns the fingerprint of the content without version and annotations.
     fn fingerprint(&mut self) -> Fingerprint {
         let version = self.metadata().resource_version.take();
         let annotations = self.metadata().annotations.take();
         let mut digest = HashWriter(Sha256::new());
-        // Only string keys: cannot fail.
+        // Serialization cannot fail: all keys are strings.
         let written = serde_json::to_writer(&mut digest, self);
         debug_assert!(written.is_ok(), "{written:?}");
         self.metadata().resource_version = version;
@@ -55,7 +55,7 @@ impl io::Write for HashWriter {
 
 impl Prune for Service {
     fn prune(&mut self) {
-        // Decides between two Services with one address. No update changes it.
+        // No update changes the creation time, which decides between two Services with one address.
         let creation_timestamp = self.metadata.creation_timestamp.take();
         let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
         self.metadata = ObjectMeta { creation_timestamp, ..metadata };
@@ -115,7 +115,7 @@ impl Prune for ServiceCIDR {
     }
 }
 
-/// Keeps identity, version, the given labels and the trigger time.
+/// Returns identity, version, the given labels and the trigger time.
 fn kept(metadata: ObjectMeta, labels: &[&str]) -> ObjectMeta {
     let only = |map: Option<BTreeMap<String, String>>, keys: &[&str]| {
         let mut map = map?;

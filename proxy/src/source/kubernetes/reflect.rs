@@ -17,9 +17,9 @@ use super::watching::WatchProgress;
 use super::{ReflectorTiming, WatchUpdate};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
-/// After so many watches that end at once everything is listed again.
+/// After so many watches that end at once, everything is listed again.
 const SHORT_WATCHES: u32 = 3;
-/// Consecutive versions unknown to the server, until they count as a failure.
+/// So many consecutive versions that the server does not know count as a failure.
 const EXPIRED_VERSIONS: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(super) enum Failure {
     Refused {
         /// The server's message; its code is the HTTP status.
         status: Box<Status>,
-        /// `Retry-After`.
+        /// The wait that the server asks for (`Retry-After`).
         after: Option<Duration>,
     },
     #[error("an answer broke off: {0}")]
@@ -55,7 +55,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Not served, or forbidden.
+    /// Whether the server does not serve the kind, or forbids it.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Failure::Refused { status, .. } if matches!(status.code, 403 | 404))
     }
@@ -170,7 +170,7 @@ impl Reflector {
         }
         .await;
         match &outcome {
-            // The connection works.
+            // These ends show that the connection works.
             Ok(()) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
             // The next client reads the credential files again: they may have been corrected.
             Err(_) => self.connector.give_up(&connection),
@@ -178,7 +178,7 @@ impl Reflector {
         outcome
     }
 
-    /// Judges how a watch ended. Earlier watches count, too: only several short ones in a row are a failure.
+    /// Judges how a watch ended. Only several short watches in a row are a failure.
     fn judge(&mut self, progress: &WatchProgress, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if progress.stood || progress.events {
             self.short = 0;

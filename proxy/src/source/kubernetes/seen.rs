@@ -16,7 +16,7 @@ use crate::events::{Event, EventSubject, Recorder};
 use crate::kernel::memory;
 use crate::removed_objects::RemovedObjects;
 
-/// Per kind, for valid and invalid objects each. The largest supported clusters have a tenth
+/// The most objects per kind, for valid and invalid ones each. The largest supported clusters have a tenth
 /// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
 pub(super) const OBJECTS: usize = 1_000_000;
 
@@ -39,18 +39,18 @@ pub(super) struct SeenObjects {
 #[derive(Debug, Clone)]
 struct KnownObject {
     fingerprint: Fingerprint,
-    /// A hash, which distinguishes a later object of the same name.
+    /// A hash of the UID, which distinguishes a later object of the same name.
     uid: Option<u64>,
 }
 
-/// Hashes, as the names of the faulty fields may be long.
+/// Stores hashes, because the names of the faulty fields may be long.
 #[derive(Debug, Clone, Copy)]
 struct RejectedObject {
     version: u64,
     fields: u64,
 }
 
-/// `list`: the last one that contained the object.
+/// `list` is the number of the last list that contained the object.
 #[derive(Debug, Clone)]
 struct LastSeen<T> {
     what: T,
@@ -119,13 +119,14 @@ impl SeenObjects {
             self.refused.shrink_to_fit();
             self.remarked.shrink_to_fit();
             self.known.shrink_to_fit();
-            // Cloning moves the keys' heap memory, too.
+            // Cloning also moves the keys' heap memory.
             self.refused = self.refused.clone();
             self.known = self.known.clone();
         });
     }
 
-    /// Keeps the last valid version, unless the UID differs: another object may own the old addresses and ports.
+    /// Keeps the object's last valid version, unless the UID differs: another object may own the old addresses and
+    /// ports.
     fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: ObjectComplaint) -> Option<Change> {
         let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
             .map(|_| ObjectId { kind: self.kind, key: key.clone() }.into_deletion());
@@ -155,7 +156,7 @@ impl SeenObjects {
         (!uid.is_empty()).then(|| self.hasher.hash_one(uid))
     }
 
-    /// Objects are reported as they arrive; missing ones are removed at the end.
+    /// Objects of the list are reported as they arrive; objects that it lacks are removed at the end.
     pub(super) fn list_begins(&mut self) {
         self.list = self.list.wrapping_add(1);
     }
@@ -170,7 +171,7 @@ impl SeenObjects {
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.into_deletion()).collect()
     }
 
-    /// Logs ignored fields, again only if they change.
+    /// Logs ignored fields; logs again only if they change.
     fn remark(&mut self, key: &ObjectKey, remarks: ObjectComplaint) {
         if remarks.line.is_empty() {
             self.remarked.remove(key);
@@ -180,7 +181,7 @@ impl SeenObjects {
         }
     }
 
-    /// Counts each version; logs again only if the faulty fields change.
+    /// Counts each invalid version; logs again only if the faulty fields change.
     fn complain(&mut self, key: &ObjectKey, version: &str, faults: &ObjectComplaint, kept: &str) {
         let before = self.refused.get(key).map(|seen| seen.what);
         if before.is_some_and(|before| before.version == self.hasher.hash_one(version)) {

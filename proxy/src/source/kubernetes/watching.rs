@@ -31,7 +31,7 @@ struct WatchedEvent<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct WatchProgress {
-    /// Lasted long enough to show that the server works.
+    /// Whether the watch lasted long enough to show that the server works.
     pub(super) stood: bool,
     pub(super) events: bool,
 }
@@ -115,7 +115,7 @@ fn known_kind(kind: ObjectKind, object: &RawValue) -> Result<Envelope, Failure> 
     }
 }
 
-/// Converts errors that require a new list.
+/// Converts errors that require a new list to [`Failure::Expired`].
 fn expired(failure: Failure) -> Failure {
     let Failure::Refused { status, .. } = &failure else { return failure };
     let too_large = || {

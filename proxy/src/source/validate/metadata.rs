@@ -5,7 +5,7 @@ use super::Findings;
 
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Removes invalid labels, which no rule uses.
+/// Checks the name by `rule`; removes invalid labels, which no kernel rule uses.
 pub(super) fn named(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
     match meta.name.as_deref() {
         None | Some("") => findings.add("metadata.name", "is missing"),

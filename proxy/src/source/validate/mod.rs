@@ -23,7 +23,7 @@ pub(super) use service::service;
 pub(super) use service_cidr::service_cidr;
 pub(super) use slice::slice;
 
-/// Per object; a generated object may have thousands.
+/// Reported findings per object; a generated object may have thousands.
 const REPORTED: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// A last entry counts those not listed.
+    /// Returns the faults; a last entry counts those not listed.
     pub(super) fn into_vec(mut self) -> Vec<Finding> {
         if self.unlisted_faults > 0 {
             self.reported.push(Finding {
@@ -58,7 +58,7 @@ impl Findings {
         self.reported
     }
 
-    /// Likewise for ignored values.
+    /// Returns the ignored values; a last entry counts those not listed.
     pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
         let mut remarks = std::mem::take(&mut self.remarks);
         if self.unlisted_remarks > 0 {
@@ -96,7 +96,7 @@ impl Findings {
         self.reported.push(Finding { field: field.into(), message: message.into() });
     }
 
-    /// Notes a fault if the value is invalid.
+    /// Returns the value, or notes a fault if it is invalid.
     fn check<T>(&mut self, field: impl FnOnce() -> String, outcome: Checked<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

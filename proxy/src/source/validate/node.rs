@@ -17,7 +17,7 @@ pub(in super::super) fn node(node: &mut Node) -> Findings {
     findings
 }
 
-/// Whether to keep the address.
+/// Returns whether to keep the address.
 fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) -> bool {
     let field = || format!("status.addresses[{number}].address");
     let fault = match entry.type_.as_str() {
@@ -27,7 +27,7 @@ fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) 
     fault.map_err(|message| findings.remark(field(), message)).is_ok()
 }
 
-/// Afterwards `podCIDR` and `podCIDRs` agree.
+/// Checks the ranges; makes `podCIDR` and `podCIDRs` agree.
 fn pod_cidrs(spec: &mut NodeSpec, findings: &mut Findings) {
     let first = spec.pod_cidr.take().filter(|c| !c.is_empty());
     let mut all = spec.pod_cidrs.take().unwrap_or_default();
@@ -54,7 +54,7 @@ fn pod_cidrs(spec: &mut NodeSpec, findings: &mut Findings) {
     spec.pod_cidrs = (!all.is_empty()).then_some(all);
 }
 
-/// A host name, which unlike an object's name may have upper-case letters.
+/// Checks a host name, which unlike an object's name may have upper-case letters.
 fn host_name(text: &str) -> Checked {
     let lower = text.to_ascii_lowercase();
     subdomain(lower.strip_suffix('.').unwrap_or(&lower))

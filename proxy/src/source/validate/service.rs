@@ -45,7 +45,7 @@ fn external_name(spec: &mut ServiceSpec, findings: &mut Findings) {
     findings.drop_if_invalid(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
 }
 
-/// A Service without any valid port is rejected.
+/// Rejects a Service without any valid port.
 fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     let headless = spec.cluster_ip.as_deref() == Some(HEADLESS);
     let needless = headless || is(spec, "ExternalName");
@@ -123,14 +123,14 @@ impl UsedPorts {
     }
 }
 
-/// A proxy does not need the removed values.
+/// Checks a port; removes invalid values that a proxy does not need.
 fn one_port(entry: &mut ServicePort, at: &dyn Fn(&str) -> String, findings: &mut Findings) {
     let name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
     if name.is_empty() {
         "TCP".clone_into(name);
     }
     findings.drop_if_invalid(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
-    // The proxy takes target ports from EndpointSlices.
+    // An invalid target port does not matter: the proxy uses the ports of EndpointSlices.
     findings.drop_if_invalid(
         || at("targetPort"),
         &mut entry.target_port,

@@ -29,7 +29,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
         findings.remark("spec.loadBalancerSourceRanges", "is only for the type LoadBalancer");
         ranges.clear();
     }
-    // Without the range, fewer or all callers would be allowed: rejects the object.
+    // An invalid range rejects the object: without it fewer or all callers would be allowed.
     for (i, text) in ranges.iter_mut().enumerate() {
         let field = || format!("spec.loadBalancerSourceRanges[{i}]");
         if let Some(net) = findings.check(field, network(text)) {
@@ -38,7 +38,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
 }
 
-/// Afterwards `clusterIP`, `clusterIPs` and `ipFamilies` agree.
+/// Checks the addresses; makes `clusterIP`, `clusterIPs` and `ipFamilies` agree.
 fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
     let first = spec.cluster_ip.take().filter(|ip| !ip.is_empty());
     let mut all = spec.cluster_ips.take().unwrap_or_default();
@@ -104,7 +104,7 @@ fn families(spec: &mut ServiceSpec, all: &[String], findings: &mut Findings) {
         if all.len() > 2 || (all.len() == 2 && families[0] == families[1]) {
             findings.add("spec.clusterIPs", "takes one address, or one of each family");
         }
-        // The addresses decide.
+        // If they disagree, the addresses' families win.
         stated = families.into_iter().map(str::to_owned).collect();
     }
     spec.ip_families = (!stated.is_empty()).then_some(stated);

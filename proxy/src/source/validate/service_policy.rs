@@ -13,7 +13,7 @@ pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {
     affinity(spec, findings);
     traffic_policies(spec, findings);
     health_check_port(spec, findings);
-    // The proxy follows the hints in EndpointSlices, which this field influences.
+    // The proxy does not use this field, but the hints in EndpointSlices that it influences.
     let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     let field = || "spec.trafficDistribution".to_owned();
     findings.drop_if_invalid(field, &mut spec.traffic_distribution, |way| one_of(way, &ways));
@@ -41,7 +41,7 @@ fn affinity(spec: &mut ServiceSpec, findings: &mut Findings) {
     seconds.get_or_insert(DEFAULT_AFFINITY);
 }
 
-/// As in kube-proxy, an unknown policy means `Cluster`.
+/// Checks traffic policies; as in kube-proxy, an unknown one means `Cluster`.
 fn traffic_policies(spec: &mut ServiceSpec, findings: &mut Findings) {
     let known = |policy: &String| one_of(policy, &["Cluster", "Local"]);
     let published = is(spec, "NodePort") || is(spec, "LoadBalancer");

@@ -8,7 +8,7 @@ use super::super::syntax::{
 use super::{Findings, metadata};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// No limit of endpoints and ports: the API has raised its limits before.
+/// The number of endpoints and ports is not limited: the API has raised its limits before.
 pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut slice.metadata, subdomain, &mut findings);
@@ -91,7 +91,7 @@ fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, fin
         }
         return false;
     }
-    // Only compared with this node's: an invalid name matches no node and no zone.
+    // Node and zone are only compared with this node's: an invalid name matches none.
     findings.drop_if_invalid(|| at("nodeName"), &mut entry.node_name, |name| subdomain(name));
     findings.drop_if_invalid(|| at("hostname"), &mut entry.hostname, |name| label(name));
     findings.drop_if_invalid(|| at("zone"), &mut entry.zone, |zone| label_value(zone));

@@ -15,7 +15,8 @@ use crate::Unread;
 
 /// The connection time-out.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Present in every pod that has a service account (kubernetes.io, "Accessing the Kubernetes API from a Pod").
+/// The token's file, present in every pod that has a service account (kubernetes.io, "Accessing the Kubernetes API from
+/// a Pod").
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 enum KubeconfigSource {
@@ -56,7 +57,7 @@ fn kubeconfig(given: Option<&Path>, proxys: Option<ContainedPath>) -> Option<Kub
     if let Some(path) = given {
         return Some(KubeconfigSource::User(path.to_owned(), "--kubeconfig"));
     }
-    // kubectl merges a list of files; here the first existing one counts.
+    // kubectl merges a list of files; this program uses the first existing one.
     let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     if let Some(path) = environment.iter().flat_map(std::env::split_paths).find(|path| path.exists()) {
         return Some(KubeconfigSource::User(path, "$KUBECONFIG"));

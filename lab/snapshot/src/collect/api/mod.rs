@@ -62,7 +62,8 @@ pub(super) async fn objects(client: &Client, largest: u64) -> Result<(Objects, V
     Ok((objects, missing))
 }
 
-/// By page, and once more as a whole if the server drops the list midway. Empty if the server lacks the kind.
+/// Lists page by page, and once more as a whole if the server drops the list midway. Empty if the server lacks the
+/// kind.
 async fn list<T>(client: &Client, what: &str, largest: u64, trim: fn(&mut T)) -> Result<Vec<T>, ApiError>
 where
     T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
@@ -97,7 +98,7 @@ where
     }
 }
 
-/// `None` if it is missing or forbidden.
+/// `None` if the ConfigMap is missing or forbidden.
 pub(super) async fn proxy_config_map(client: &Client) -> Result<Option<proxy::Config>, Unread> {
     let (namespace, name, key) = PROXY_CONFIG_MAP;
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);

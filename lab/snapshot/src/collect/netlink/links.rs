@@ -93,7 +93,7 @@ pub(super) fn address(message: &AddressMessage, names: &InterfaceNames) -> Optio
     })
 }
 
-/// `None` if the kernel would not send to it.
+/// `None` if the kernel would not send to the neighbour.
 pub(super) fn neighbour(message: &NeighbourMessage, names: &InterfaceNames) -> Option<Neighbour> {
     let state = u16::from(message.header.state);
     let address = message.attributes.iter().find_map(|attribute| match attribute {

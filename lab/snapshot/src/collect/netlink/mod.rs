@@ -1,4 +1,4 @@
-//! Route netlink, without `ip`. One dump after another: a socket has one at a time.
+//! Uses route netlink, not `ip`. Dumps run one after another: a socket allows one at a time.
 
 mod links;
 mod policy;
@@ -34,7 +34,7 @@ fn failed(what: &str, error: impl Display) -> Unread {
 }
 
 async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
-    // Everything else names interfaces by number.
+    // All other messages name interfaces by number.
     let links = match handle.link().get().execute().try_collect::<Vec<_>>().await {
         Ok(links) => links,
         Err(error) => return (None, vec![failed("listing interfaces", error)]),
@@ -91,12 +91,12 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
     (Some(network), unread)
 }
 
-/// `None` if `length` exceeds the family's.
+/// `None` if `length` exceeds the family's longest prefix.
 fn range(address: IpAddr, length: u8) -> Option<IpNet> {
     IpNet::new(address, length).ok()
 }
 
-/// The address of 0.0.0.0/0 and ::/0, which the kernel leaves out.
+/// Returns the address of 0.0.0.0/0 or ::/0, which the kernel omits.
 fn nowhere(family: AddressFamily) -> Option<IpAddr> {
     match family {
         AddressFamily::Inet => Some(IpAddr::from([0; 4])),

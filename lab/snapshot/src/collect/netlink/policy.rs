@@ -40,7 +40,7 @@ pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
             // -1 means unset.
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             RuleAttribute::SuppressPrefixLen(length) => rule.suppress_prefix = Some(*length),
-            // The rule's origin, which matches nothing.
+            // The rule's origin is no condition.
             RuleAttribute::Protocol(_) => {}
             RuleAttribute::L3MDev(false) => {}
             other => rule.unknown.push(name(other)),
@@ -76,7 +76,7 @@ fn action(action: RuleAction) -> String {
     name.to_owned()
 }
 
-/// By `include/uapi/linux/fib_rules.h`.
+/// Names are from `include/uapi/linux/fib_rules.h`.
 fn name(attribute: &RuleAttribute) -> String {
     let name = match attribute {
         RuleAttribute::Realm(_) => "realms",

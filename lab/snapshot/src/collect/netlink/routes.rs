@@ -6,7 +6,7 @@ use super::links::InterfaceNames;
 use super::{nowhere, range};
 use crate::network::{Hop, Route};
 
-/// `None` for a family other than IP. The kernel writes out nexthop objects (`net.ipv4.nexthop_compat_mode`, on by
+/// `None` for a family other than IP. The kernel resolves nexthop objects (`net.ipv4.nexthop_compat_mode`, on by
 /// default).
 pub(super) fn route(message: &RouteMessage, names: &InterfaceNames) -> Option<Route> {
     let header = &message.header;
@@ -38,7 +38,7 @@ pub(super) fn route(message: &RouteMessage, names: &InterfaceNames) -> Option<Ro
     })
 }
 
-/// Conditions that [`Route`] lacks: a source range (IPv6, `from`) or a TOS.
+/// Whether the route has conditions that [`Route`] lacks: a source range (IPv6, `from`) or a TOS.
 pub(super) fn is_narrower(message: &RouteMessage) -> bool {
     message.header.source_prefix_length != 0 || message.header.tos != 0
 }
@@ -52,7 +52,7 @@ fn way(attributes: &[RouteAttribute], names: &InterfaceNames) -> Option<Hop> {
     (interface.is_some() || via.is_some()).then_some(Hop { via, interface, weight: 1 })
 }
 
-/// A hop of a multipath route. `rtnh_hops` is the weight minus 1 (rtnetlink(7)).
+/// `rtnh_hops` is the weight minus 1 (rtnetlink(7)).
 fn way_of_several(hop: &RouteNextHop, names: &InterfaceNames) -> Hop {
     let interface = (hop.interface_index != 0).then(|| names.get(hop.interface_index));
     Hop { via: via(&hop.attributes), interface, weight: u32::from(hop.hops) + 1 }

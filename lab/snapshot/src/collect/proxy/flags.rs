@@ -11,7 +11,7 @@ enum FlagFormat {
     Text,
     Bool,
     Number,
-    /// Comma-separated; a repeated flag adds to the list.
+    /// A comma-separated list; a repeated flag adds to it.
     List,
     /// A list of `NAME=BOOL`.
     Gates,

@@ -1,4 +1,4 @@
-//! From a named file, the proxy's answer, or the file or flags of its command line.
+//! The proxy's configuration, from a file that the user names, `/configz`, or its command line.
 
 mod flags;
 mod inside;
@@ -19,7 +19,7 @@ use process::Process;
 pub(super) struct Config {
     value: Value,
     pub(super) source: String,
-    /// Usually in the proxy's container; its paths are relative to it.
+    /// The configuration's file, usually in a container; paths in it are relative to it.
     file: ContainedPath,
 }
 
@@ -64,7 +64,7 @@ fn is_config(value: &Value) -> bool {
     value.is_object() && kind.is_none_or(|kind| kind == "KubeProxyConfiguration")
 }
 
-/// A named file is the only one that is tried.
+/// If the user names a file, no other is tried.
 pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Result<Option<Config>, Unread> {
     let (file, source) = match (named, process) {
         (Some(path), _) => (ContainedPath::here(path), "--proxy-config".to_owned()),

@@ -27,7 +27,7 @@ impl Process {
         })
     }
 
-    /// The last value, from `--flag=VALUE` or `--flag VALUE`.
+    /// Returns the last value of `--flag=VALUE` or `--flag VALUE`.
     pub(crate) fn flag(&self, name: &str) -> Option<&str> {
         self.values(name).last().copied().filter(|value| !value.is_empty())
     }
@@ -72,7 +72,7 @@ pub(super) fn is_true(text: &str) -> Option<bool> {
     }
 }
 
-/// Other network namespaces may have proxies, too.
+/// Finds the proxy of this network namespace.
 pub(in super::super) fn find() -> Option<Process> {
     let own = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
     all_processes().ok()?.flatten().find_map(|process| {

@@ -14,7 +14,7 @@ use super::{Config, ContainedPath};
 
 /// kube-proxy's default `metricsBindAddress`.
 const ADDRESS: &str = "127.0.0.1:10249";
-/// The key of the configuration (kube-proxy, `configz.New`).
+/// The configuration's key in `/configz` (kube-proxy, `configz.New`).
 const KEY: &str = "kubeproxy.config.k8s.io";
 const DEADLINE: Duration = Duration::from_secs(3);
 
@@ -24,7 +24,7 @@ pub(super) async fn ask(root: ContainedPath) -> Option<Config> {
     understood(&body, root)
 }
 
-/// `None` for kube-proxy, whose answer has its internal type (`"Mode"`). svcproxy answers with a
+/// `None` for kube-proxy's answer, which has an internal type (`"Mode"`). svcproxy answers with a
 /// `KubeProxyConfiguration`.
 fn understood(body: &[u8], root: ContainedPath) -> Option<Config> {
     let mut pages: Value = serde_json::from_slice(body).ok()?;
