@@ -95,15 +95,15 @@ fn put(family: Family, expression: &Expression<'_>, out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// See [`canonical_into`].
+/// Returns the canonical form, as [`canonical_into`].
 pub fn canonical(family: Family, rule: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rule.len());
     canonical_into(family, rule, &mut out);
     out
 }
 
-/// The register with the IPv4 header's protocol, which iptables-nft loads for `-p tcp` since 1.8.10. In IPv4 tables it
-/// equals earlier versions' `meta l4proto`.
+/// Returns the register with the IPv4 header's protocol, which iptables-nft loads for `-p tcp` since 1.8.10. In IPv4
+/// tables the load equals earlier versions' `meta l4proto`.
 fn ip_protocol<'a>(expression: &Expression<'a>) -> Option<&'a [u8]> {
     /// `NFTA_PAYLOAD_DREG`, `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`, `NFTA_PAYLOAD_LEN`.
     const DREG: u16 = 1;
@@ -186,7 +186,7 @@ mod tests {
     use crate::verdict::NfVerdict;
     use proptest::prelude::*;
 
-    /// As the kernel may report it.
+    /// Returns an expression as the kernel may report it.
     fn dumped(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut data = AttributeWriter::default();
         attributes.iter().for_each(|(kind, value)| data.put(*kind, value));
@@ -264,7 +264,7 @@ mod tests {
             canonical(Family::Ipv6, &bytes);
         }
 
-        /// Passes the outer attributes.
+        /// Only the expression's attributes are random.
         #[test]
         fn no_expression_makes_it_panic(
             name in prop::sample::select(vec!["cmp", "nat", "immediate", "bitwise", "counter", "lookup", "x"]),

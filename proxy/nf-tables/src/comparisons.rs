@@ -1,10 +1,10 @@
 use crate::inspect::Expression;
 
-/// iptables writes up to seven.
+/// The most comparisons to sort: iptables writes up to seven.
 const MOST: usize = 8;
 
-/// They read no register. Other expressions may read the last comparison's register, so the comparisons then keep their
-/// order.
+/// Expressions that read no register. Others may read the last comparison's register, so with them the comparisons keep
+/// their order.
 const READ_NO_REGISTER: [&str; 7] = ["counter", "match", "target", "immediate", "reject", "limit", "log"];
 
 /// `NFTA_META_DREG` and `NFTA_PAYLOAD_DREG`; `NFTA_BITWISE_SREG` and `NFTA_CMP_SREG`.
@@ -16,11 +16,11 @@ pub struct LeadingComparisons {
     begin: usize,
     ends: [usize; MOST],
     count: usize,
-    /// Of an incomplete comparison.
+    /// The register of an incomplete comparison.
     loaded: Option<u32>,
-    /// Only comparisons so far.
+    /// Whether all expressions so far are comparisons.
     leading: bool,
-    /// Only comparisons read registers.
+    /// Whether only comparisons read registers.
     independent: bool,
 }
 
@@ -30,7 +30,7 @@ impl LeadingComparisons {
         LeadingComparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
     }
 
-    /// The expression's form ends at `end`.
+    /// Adds an expression, whose form ends at `end`.
     pub fn push(&mut self, expression: &Expression<'_>, end: usize) {
         let (name, register) = (expression.name, expression.attributes.be32(REGISTER));
         match (name, self.loaded) {
@@ -53,7 +53,7 @@ impl LeadingComparisons {
         }
     }
 
-    /// By bytes. This crate's rules are already sorted.
+    /// Sorts comparisons by their bytes. This crate's rules are already sorted.
     pub fn sort(self, out: &mut [u8]) {
         let ends = self.ends.get(..self.count).unwrap_or_default();
         let begins = std::iter::once(self.begin).chain(ends.iter().copied());

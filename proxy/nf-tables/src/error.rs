@@ -1,10 +1,10 @@
 //! Encoding errors.
 
-/// Leaves the batch unchanged.
+/// An error that leaves the batch unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// More than a `u16` (`struct nlattr`).
+    /// The length exceeds a `u16` (`struct nlattr`).
     #[error("attribute {kind} would have {length} bytes, and 65531 fit")]
     AttributeTooLong {
         /// The type.
@@ -22,7 +22,7 @@ pub enum EncodeError {
         /// In bytes.
         most: usize,
     },
-    /// A long text.
+    /// The text is too long.
     #[error("a {what} of {length} bytes is too long: {most} fit")]
     TooLong {
         /// The object.

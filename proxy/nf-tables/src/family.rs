@@ -17,17 +17,17 @@ pub enum Family {
 }
 
 impl Family {
-    /// In messages.
+    /// Returns the number in messages.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// If supported.
+    /// Returns the family, if supported.
     pub fn from_code(code: u8) -> Option<Family> {
         [Family::Inet, Family::Ipv4, Family::Ipv6].into_iter().find(|family| family.code() == code)
     }
 
-    /// Of an address.
+    /// Returns an address's family.
     pub fn of(address: IpAddr) -> Family {
         match address {
             IpAddr::V4(_) => Family::Ipv4,
@@ -36,7 +36,7 @@ impl Family {
     }
 }
 
-/// Family and name.
+/// A table's family and name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Table<'a> {
     /// The family.
@@ -46,7 +46,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// By family and name.
+    /// Returns the table with this family and name.
     pub fn new(family: Family, name: &'a str) -> Table<'a> {
         Table { family, name }
     }

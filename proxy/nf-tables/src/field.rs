@@ -29,7 +29,7 @@ const IP6: u32 = 13;
 /// `TYPE_BITS` in `datatype.h` of `nft`.
 const TYPE_BITS: u32 = 6;
 
-/// In a key or value.
+/// A field of a key or value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyField {
     /// `ip saddr` or `ip6 saddr`.
@@ -45,7 +45,7 @@ pub enum KeyField {
 }
 
 impl KeyField {
-    /// Bytes without padding.
+    /// Returns the bytes without padding.
     pub fn length(self, family: Family) -> u32 {
         match self {
             KeyField::Source | KeyField::Destination => address(family),
@@ -79,7 +79,7 @@ impl KeyField {
         };
     }
 
-    /// For `typeof`.
+    /// Encodes the field for `typeof`.
     fn expression(self, family: Family) -> Vec<u8> {
         let payload = |header, field| typeof_of(PAYLOAD, &[number(0, header), number(1, field)].concat());
         // Offsets of `saddr`, `daddr` and `dport`.
@@ -106,7 +106,7 @@ fn source_offset(family: Family) -> u32 {
     if family == Family::Ipv6 { 8 } else { 12 }
 }
 
-/// Into consecutive registers from `R1` on, padded to four bytes each.
+/// Loads fields into consecutive registers from `R1` on, padded to four bytes each.
 pub fn load(fields: &[KeyField], family: Family, rule: &mut Rule) {
     let mut word = 0;
     for field in fields {
@@ -115,17 +115,17 @@ pub fn load(fields: &[KeyField], family: Family, rule: &mut Rule) {
     }
 }
 
-/// For [`SetSpec::key_type`](crate::SetSpec::key_type).
+/// Returns the [`SetSpec::key_type`](crate::SetSpec::key_type).
 pub fn datatype(fields: &[KeyField], family: Family) -> u32 {
     fields.iter().fold(0, |types, field| types << TYPE_BITS | field.datatype(family))
 }
 
-/// Bytes, padded to four per field.
+/// Returns the bytes, padded to four per field.
 pub fn length(fields: &[KeyField], family: Family) -> u32 {
     fields.iter().map(|field| field.length(family).next_multiple_of(4)).sum()
 }
 
-/// For printing by `nft`. Only [`KeyField::Random`] needs `typeof`.
+/// Returns the user data from which `nft` prints a set. Only [`KeyField::Random`] needs `typeof`.
 pub fn set_user_data(key: &[KeyField], value: Option<&[KeyField]>, family: Family, comment: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let order = if key.len() > 1 { NO_BYTE_ORDER } else { BIG_ENDIAN };
@@ -146,14 +146,14 @@ pub fn set_user_data(key: &[KeyField], value: Option<&[KeyField]>, family: Famil
     out
 }
 
-/// Of tables and chains.
+/// Returns the user data of tables and chains.
 pub fn comment_user_data(comment: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, 0, &[comment.as_bytes(), &[0]].concat());
     out
 }
 
-/// A concatenation numbers its fields.
+/// Encodes fields for `typeof`; a concatenation numbers its fields.
 fn typeof_key(fields: &[KeyField], family: Family) -> Vec<u8> {
     if let [field] = fields {
         return field.expression(family);
@@ -171,14 +171,14 @@ fn typeof_of(kind: u32, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// libnftnl stores numbers in host order.
+/// Encodes a number like libnftnl, in host order.
 fn number(kind: u8, value: u32) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, kind, &value.to_ne_bytes());
     out
 }
 
-/// `struct nftnl_udata`: type, length, value. Truncates; the kernel accepts 256 bytes in all.
+/// Appends a `struct nftnl_udata`: type, length, value. Truncates the value; the kernel accepts 256 bytes in all.
 fn put(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
     let length = u8::try_from(value.len()).unwrap_or(u8::MAX);
     out.extend([kind, length]);

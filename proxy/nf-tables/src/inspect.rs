@@ -8,7 +8,7 @@ use crate::verdict::NfVerdict;
 pub struct Expression<'a> {
     /// Such as `cmp`.
     pub name: &'a str,
-    /// Types: `include/uapi/linux/netfilter/nf_tables.h`.
+    /// Their types are in `include/uapi/linux/netfilter/nf_tables.h`.
     pub attributes: Attributes<'a>,
 }
 
@@ -20,7 +20,7 @@ impl<'a> Expression<'a> {
     }
 }
 
-/// From `NFTA_RULE_EXPRESSIONS`, up to a truncated one.
+/// Reads expressions of `NFTA_RULE_EXPRESSIONS`, up to a truncated one.
 pub fn expressions(bytes: &[u8]) -> impl Iterator<Item = Expression<'_>> + Clone {
     Attributes::new(bytes).map(Expression::read)
 }
@@ -34,14 +34,14 @@ pub struct Counter {
     pub bytes: u64,
 }
 
-/// The first counter.
+/// Returns the rule's first counter.
 pub fn counter(rule: &[u8]) -> Option<Counter> {
     let counter = expressions(rule).find(|expression| expression.name == "counter")?.attributes;
     // `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_BYTES`.
     Some(Counter { packets: counter.be64(2)?, bytes: counter.be64(1)? })
 }
 
-/// The verdict.
+/// Returns the rule's verdict.
 pub fn verdict(rule: &[u8]) -> Option<NfVerdict<'_>> {
     // `NFTA_IMMEDIATE_DREG` (verdict register), `NFTA_IMMEDIATE_DATA`.
     let immediate =
@@ -50,14 +50,14 @@ pub fn verdict(rule: &[u8]) -> Option<NfVerdict<'_>> {
     NfVerdict::read(found.attributes.nested(2))
 }
 
-/// Name and data.
+/// Returns the target's name and data.
 pub fn xt_target(rule: &[u8]) -> Option<(&str, &[u8])> {
     let target = expressions(rule).find(|expression| expression.name == "target")?.attributes;
     // `NFTA_TARGET_NAME`, `NFTA_TARGET_INFO`.
     Some((target.text(1)?, target.get(3)?))
 }
 
-/// The first comment.
+/// Returns the first comment match's text.
 pub fn xt_comment(rule: &[u8]) -> Option<&str> {
     // `NFTA_MATCH_NAME`, `NFTA_MATCH_INFO`.
     let comment =

@@ -40,11 +40,11 @@ impl<'a> TableInfo<'a> {
 pub struct BaseChainInfo<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// If supported.
+    /// The hook, if supported.
     pub hook: Option<NfHook>,
-    /// Lowest first.
+    /// The lowest runs first.
     pub priority: i32,
-    /// At its end.
+    /// The verdict at the chain's end.
     pub policy: ChainPolicy,
 }
 
@@ -57,9 +57,9 @@ pub struct ChainInfo<'a> {
     pub name: &'a str,
     /// Kernel's number.
     pub handle: u64,
-    /// Rules plus references.
+    /// The number of rules plus references.
     pub uses: u32,
-    /// For base chains.
+    /// The hook of a base chain.
     pub base: Option<BaseChainInfo<'a>>,
     /// User data.
     pub user_data: &'a [u8],
@@ -92,9 +92,9 @@ pub struct RuleInfo<'a> {
     pub handle: u64,
     /// The chain.
     pub chain: &'a str,
-    /// For [`expressions`](crate::expressions) and [`canonical`](crate::canonical()).
+    /// Bytes for [`expressions`](crate::expressions) and [`canonical`](crate::canonical()).
     pub expressions: &'a [u8],
-    /// For xt matches; old kernels omit it.
+    /// The protocol for xt matches; old kernels omit it.
     pub compat: Option<XtCompat>,
     /// User data.
     pub user_data: &'a [u8],
@@ -117,7 +117,7 @@ impl<'a> RuleInfo<'a> {
         })
     }
 
-    /// Of [`Rule::set_comment`](crate::Rule::set_comment).
+    /// Returns the comment of [`Rule::set_comment`](crate::Rule::set_comment).
     pub fn comment(&self) -> Option<&'a str> {
         let mut rest = self.user_data;
         while let [kind, length, after @ ..] = rest {
@@ -138,9 +138,9 @@ pub struct FlowtableInfo<'a> {
     pub name: &'a str,
     /// Kernel's number.
     pub handle: u64,
-    /// Referring rules.
+    /// The number of referring rules.
     pub uses: u32,
-    /// Links with its hook.
+    /// The flowtable's links.
     pub links: Vec<&'a str>,
 }
 
@@ -166,15 +166,15 @@ pub struct SetInfo<'a> {
     pub handle: u64,
     /// The flags.
     pub flags: SetFlags,
-    /// For `nft`.
+    /// The type's number for `nft`.
     pub key_type: u32,
     /// In bytes.
     pub key_length: u32,
-    /// For maps.
+    /// The kind of values, for maps.
     pub data: Option<MapData>,
     /// Default, in milliseconds.
     pub timeout: Option<u64>,
-    /// Most elements.
+    /// The most elements.
     pub size: Option<u32>,
     /// User data.
     pub user_data: &'a [u8],
@@ -202,20 +202,20 @@ impl<'a> SetInfo<'a> {
     }
 }
 
-/// Of a set or map.
+/// An element of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElementInfo<'a> {
     /// The key.
     pub key: &'a [u8],
     /// A range's last key, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The first key after a plain range.
+    /// Whether the key is the first after a plain range.
     pub interval_end: bool,
-    /// In maps.
+    /// The value, in maps.
     pub value: Option<ElementValue<'a>>,
-    /// Milliseconds.
+    /// In milliseconds.
     pub timeout: Option<u64>,
-    /// Milliseconds left.
+    /// The remaining milliseconds.
     pub expires: Option<u64>,
     /// User data.
     pub user_data: &'a [u8],

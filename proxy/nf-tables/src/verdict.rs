@@ -15,17 +15,17 @@ const NFT_RETURN: i32 = -5;
 /// Chains are of the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NfVerdict<'a> {
-    /// To the next hook.
+    /// Passes the packet to the next hook.
     Accept,
     /// Drops the packet.
     Drop,
-    /// To the next rule.
+    /// Continues with the next rule.
     Continue,
-    /// Or applies the policy.
+    /// Returns to the calling chain, or applies the policy.
     Return,
     /// Calls the chain.
     Jump(&'a str),
-    /// Does not return.
+    /// Continues in the chain, without return.
     Goto(&'a str),
 }
 

@@ -31,14 +31,14 @@ const SKIP_STATS: u32 = 1 << 3;
 struct UpLink {
     name: String,
     loopback: bool,
-    /// Packets arrive by another link, such as a bridge.
+    /// Whether packets arrive by another link, such as a bridge.
     is_port: bool,
 }
 
-/// The addresses of all links that are up, except service addresses. The primary address is the first that is neither
-/// loopback nor link-local, unless a Node object names another.
+/// Returns the addresses of all links that are up, except service addresses. The primary address is the first that is
+/// neither loopback nor link-local, unless a Node object names another.
 ///
-/// `getifaddrs(3)` misses addresses while pods' links change.
+/// Does not use `getifaddrs(3)`, which misses addresses while pods' links change.
 pub fn read() -> Result<NodeAddresses, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for links and addresses", error))?;
@@ -73,7 +73,7 @@ pub(super) fn without_address(
 pub trait Addresses {
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError>;
 
-    /// Ready once [`Addresses::read`] may return other addresses.
+    /// Returns `Ready` once [`Addresses::read`] may return other addresses.
     fn poll_changed(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
@@ -89,21 +89,22 @@ pub struct AddressReader {
 }
 
 impl AddressReader {
-    /// `for_ipvs` includes [`NodeAddresses::next_hops`], [`NodeAddresses::of_services`] and announcements of routes.
+    /// With `for_ipvs`, also reads [`NodeAddresses::next_hops`], [`NodeAddresses::of_services`] and receives
+    /// announcements of routes.
     pub fn new(for_ipvs: bool) -> AddressReader {
         AddressReader { for_ipvs, ..AddressReader::default() }
     }
 }
 
 impl Addresses for AddressReader {
-    /// The first call chooses the network namespace.
+    /// All calls read the network namespace of the first call.
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         if self.changes.is_none() {
-            // Without announcements, every call reads.
+            // If announcements are refused, every call reads again.
             let groups = if self.for_ipvs { CHANGES | ROUTE_CHANGES } else { CHANGES };
             self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok().map(Arc::new);
         }
-        // Before the read, so that later changes cause another one.
+        // Taken before the read, so that a change during it causes another.
         let has_changed = self.changes.as_ref().is_none_or(|changes| changes.take()) | self.has_changed;
         self.has_changed = false;
         let known = self.known.take().filter(|_| !has_changed);
@@ -129,7 +130,6 @@ impl Addresses for AddressReader {
 
 fn of(links: &BTreeMap<u32, UpLink>, addresses: &[(u32, IpAddr)]) -> NodeAddresses {
     let mut found = NodeAddresses::default();
-    // The families by interface.
     let entrances = links.iter().filter(|(_, link)| !link.loopback && !link.is_port);
     let mut addressed: BTreeMap<u32, BTreeSet<Family>> =
         entrances.map(|(index, _)| (*index, BTreeSet::new())).collect();
@@ -160,7 +160,7 @@ fn of(links: &BTreeMap<u32, UpLink>, addresses: &[(u32, IpAddr)]) -> NodeAddress
 
 fn links(socket: &mut NetlinkSocket) -> Result<(BTreeMap<u32, UpLink>, Option<u32>), NetlinkError> {
     let mut request = Request::new(libc::RTM_GETLINK, &link_header(0), "list the node's links");
-    // Without counters, which are most of a link's attributes.
+    // Skips the counters, which are most of a link's attributes.
     request.body.put(EXTENDED_MASK, &SKIP_STATS.to_ne_bytes());
     let (mut links, mut device) = (BTreeMap::new(), None);
     socket.dump(&request, |payload| {

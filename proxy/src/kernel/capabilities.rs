@@ -9,11 +9,11 @@ const UNPRIVILEGED: u16 = 1024;
 #[error("cannot give up the capabilities that are not needed: {0}")]
 pub struct CapabilitiesError(#[from] CapsError);
 
-/// Keeps the capabilities for the packet filter, conntrack and these ports, also for child processes. Without
-/// `CAP_SETPCAP` the others stay.
+/// Drops capabilities that packet filter, conntrack and these ports do not need, also for child processes. Without
+/// `CAP_SETPCAP` the bounding set keeps them.
 pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), CapabilitiesError> {
     let needed = needed(ports);
-    // First, because it needs a capability. Root's children regain the bounding set.
+    // Reduces the bounding set first, because that needs a capability. Root's children regain what it holds.
     let bounding =
         caps::all().into_iter().filter(|capability| !needed.contains(capability)).try_for_each(drop_bounding);
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
@@ -30,7 +30,7 @@ pub fn keep_none() {
     }
 }
 
-/// The `legacy` commands need one more than netlink.
+/// Returns the missing capabilities as text.
 pub fn lacking(legacy: bool) -> Option<String> {
     let needed = [(Capability::CAP_NET_ADMIN, true), (Capability::CAP_NET_RAW, legacy)];
     let lacks = |capability: Capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(true);
@@ -64,7 +64,7 @@ fn needed(ports: impl IntoIterator<Item = u16>) -> CapsHashSet {
 }
 
 fn drop_bounding(capability: Capability) -> Result<(), CapsError> {
-    // An older kernel does not know every capability of the library.
+    // An older kernel lacks some of the library's capabilities.
     if caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
         caps::drop(None, CapSet::Bounding, capability)?;
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        // A thread of its own, since dropped capabilities do not return.
+        // Uses a separate thread, since a thread cannot regain dropped capabilities.
         let told = std::thread::spawn(|| {
             let held = CapsHashSet::from([Capability::CAP_NET_ADMIN]);
             let held: CapsHashSet = caps::read(None, CapSet::Permitted).unwrap().intersection(&held).copied().collect();

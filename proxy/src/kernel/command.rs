@@ -19,19 +19,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long to read the pipes of an ended child: its own children may hold them.
 const GRACE: Duration = Duration::from_millis(100);
 const AT_ONCE: u64 = 1 << 20;
-/// A dump of some 2,000,000 rules.
+/// In bytes: a dump of some 2,000,000 rules.
 const LONGEST_OUTPUT: usize = 512 << 20;
 /// Bytes of standard error to keep from either end.
 const COMPLAINT: usize = 2048;
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Reaping the first process frees the group's number.
+/// The process groups of unreaped children: reaping frees a group's number.
 static GROUPS: Mutex<ProcessGroups> = Mutex::new(ProcessGroups { running: Vec::new(), ending: false });
 
 struct ProcessGroups {
     running: Vec<Pid>,
-    /// No command may start any more.
+    /// Whether commands may no longer start.
     ending: bool,
 }
 
@@ -41,7 +41,7 @@ pub fn kill_all() {
     groups.running.iter().copied().for_each(kill);
 }
 
-/// Reads and writes at the same time: the child may write before it has read everything.
+/// Reads and writes at the same time: the child may write before it has read all input.
 ///
 /// Kills the process group when the child ends, or after `limit` (`TimedOut`). The child gets SIGKILL when this process
 /// dies: a late commit of its `iptables-restore` would undo the next proxy's rules.
@@ -87,7 +87,7 @@ fn execute(command: &mut Command, input: Option<InputPieces<'_>>, limit: Duratio
         let groups = groups();
         groups.running.iter().copied().filter(|one| *one == group(&child)).for_each(kill);
         drop(groups);
-        // The kernel may delay its end.
+        // The kernel may delay the end of a killed child.
         let _ = wait(&mut child, Instant::now() + LAST_WAIT);
     }
     result
@@ -173,7 +173,7 @@ fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     child.try_wait()
 }
 
-/// `None` after the deadline.
+/// Returns `None` after the deadline.
 fn wait(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_micros(50);
     loop {
@@ -209,7 +209,7 @@ impl InputFeed<'_> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Writes as much as fits. The child may close the pipe first, such as after a syntax error.
+    /// Writes as much as the pipe holds. The child may close the pipe early, such as after a syntax error.
     fn write(&mut self) -> io::Result<()> {
         while let Some(pipe) = &mut self.pipe {
             let rest = self.piece.as_bytes().get(self.written..).unwrap_or_default();
@@ -242,7 +242,7 @@ struct OutputDrain {
 #[derive(Clone, Copy)]
 enum OutputLimit {
     All(usize),
-    /// Bytes of either end.
+    /// The number of bytes to keep from either end.
     Ends(usize),
 }
 
@@ -261,7 +261,7 @@ impl OutputDrain {
         match pipe.by_ref().take(AT_ONCE).read_to_end(&mut self.bytes) {
             Ok(0) => self.pipe = None,
             Ok(_) => {}
-            // `bytes` has the earlier ones.
+            // The bytes read before are in `bytes`.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

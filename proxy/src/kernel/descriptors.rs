@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 const RESERVED: u64 = 256;
-/// As many as an idle proxy uses.
+/// An idle proxy uses this many descriptors.
 const LEAST_RESERVED: u64 = 32;
-/// To all ports of the proxy.
+/// The most connections to all of the proxy's own ports.
 const OWN_CONNECTIONS: u64 = 1024;
 
-/// Free descriptors at the start. The smallest modes sync with half of them.
+/// The proxy needs this many to start. The smallest modes sync with half.
 const FEWEST: usize = 48;
 
 #[derive(Debug, thiserror::Error)]
@@ -23,13 +23,13 @@ pub struct TooFewDescriptors {
     limit: u64,
 }
 
-/// The rest is for syncs.
+/// Limits per kind of client; the rest is for syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorShares {
     pub healthz: usize,
     pub metrics: usize,
     pub health_checks: usize,
-    /// For relays, in userspace mode.
+    /// Only for userspace mode.
     pub relays: u64,
 }
 
@@ -51,7 +51,7 @@ pub fn raise() -> u64 {
 }
 
 pub fn check(limit: u64) -> Result<(), TooFewDescriptors> {
-    // Opens them, because inherited descriptors count.
+    // Opens descriptors, because inherited ones count, too.
     let free: io::Result<Vec<OwnedFd>> = (0..FEWEST).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     free.map(drop).map_err(|_| TooFewDescriptors { limit })
 }

@@ -12,20 +12,21 @@ use super::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkError, Netl
 use super::netlink::{address_header, link_header, own_address, route_header};
 use crate::model::Family;
 
-/// kube-proxy's name.
+/// kube-proxy's name for the device.
 pub const DEVICE: &str = "kube-ipvs0";
 
 /// RFC 4862, section 5.5.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressState {
     Preferred,
-    /// Only if no other exists.
+    /// A source address only if no other exists.
     Deprecated,
 }
 
 impl AddressState {
-    /// On a link without IPv6 addresses the kernel chooses the node's address that is most like the destination (RFC
-    /// 6724, rule 8). A service address must not be chosen, so it is deprecated (rule 3).
+    /// Returns a bound address's state. On a link without IPv6 addresses the kernel chooses the node's address that is
+    /// most like the destination (RFC 6724, rule 8). It must not choose a service address, which is therefore
+    /// deprecated (rule 3).
     pub fn of_bound(address: &IpAddr) -> AddressState {
         match address {
             IpAddr::V4(_) => AddressState::Preferred,
@@ -49,10 +50,10 @@ pub enum AddressChange {
 pub trait ServiceDevice {
     fn ensure_device(&mut self) -> Result<(), NetlinkError>;
 
-    /// Without automatic ones.
+    /// Excludes automatic (link-local) addresses.
     fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError>;
 
-    /// In order; ignores existing and missing addresses.
+    /// Applies changes in order; ignores existing and missing addresses.
     fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError>;
 
     fn remove_device(&mut self) -> Result<(), NetlinkError>;
@@ -61,7 +62,7 @@ pub trait ServiceDevice {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FakeDevice {
     pub addresses: Option<BTreeMap<IpAddr, AddressState>>,
-    /// The other source by address ([`AddressChange::Yield`]).
+    /// The source that replaces each address ([`AddressChange::Yield`]).
     pub yielded: BTreeMap<IpAddr, IpAddr>,
     pub changes: Vec<AddressChange>,
 }
@@ -233,7 +234,7 @@ fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     }
 }
 
-/// The kernel keeps this route when it deletes the address.
+/// Deletes a local route. The kernel keeps that of [`yield_to`] when it deletes the address.
 fn delete_route(address: IpAddr, index: u32) -> Request {
     let operation = format!("delete the local route to {address} ({DEVICE})");
     Request { harmless: &[ESRCH], ..local_route(libc::RTM_DELROUTE, address, index, operation) }

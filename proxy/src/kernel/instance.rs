@@ -35,7 +35,7 @@ pub struct InstanceLock(Option<UnixListener>);
 
 enum LockHolder {
     Proxy(AnotherInstance),
-    /// Another user's process, or another answer. Any process can take the name.
+    /// Another user's process, or not a proxy: any process can take the name.
     Stranger(String),
     Gone(String),
 }
@@ -55,7 +55,7 @@ impl InstanceLock {
         let Some(listener) = listener else { return std::future::pending().await };
         loop {
             match listener.accept().await {
-                // Fits into a new connection's buffer.
+                // The answer fits into a new connection's buffer.
                 Ok((stream, _)) => drop(stream.into_std().and_then(|mut stream| stream.write_all(ANSWER))),
                 Err(_) => tokio::time::sleep(PATIENCE).await,
             }
@@ -90,7 +90,7 @@ fn claim(name: &str, patience: Duration, answer: Duration) -> Result<InstanceLoc
     }
 }
 
-/// Of the process that called `listen` (`SO_PEERCRED`, unix(7)).
+/// Returns the process that called `listen` (`SO_PEERCRED`, unix(7)), and whether it is a proxy.
 fn holder(name: &str, patience: Duration) -> LockHolder {
     let asked = connect(name, patience).and_then(|stream| Ok((getsockopt(&stream, PeerCredentials)?, stream)));
     let (peer, stream) = match asked {
@@ -100,7 +100,7 @@ fn holder(name: &str, patience: Duration) -> LockHolder {
         }
         Err(_) => return LockHolder::Gone("a process that does not listen".to_owned()),
     };
-    // 0: an invisible PID namespace.
+    // The PID is 0 in an invisible PID namespace.
     let process = if peer.pid() > 0 { peer.pid().to_string() } else { "of another container".to_owned() };
     if peer.uid() != geteuid().as_raw() {
         return LockHolder::Stranger(format!("process {process} of user {}", peer.uid()));

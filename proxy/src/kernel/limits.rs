@@ -15,9 +15,10 @@ const TCP_ESTABLISHED: &str = "net/netfilter/nf_conntrack_tcp_timeout_establishe
 const TCP_CLOSE_WAIT: &str = "net/netfilter/nf_conntrack_tcp_timeout_close_wait";
 const UDP: &str = "net/netfilter/nf_conntrack_udp_timeout";
 const UDP_STREAM: &str = "net/netfilter/nf_conntrack_udp_timeout_stream";
-/// The node's, not this process's (kubernetes#99225, `Documentation/ABI/stable/sysfs-devices-system-cpu`).
+/// The node's processors, not only those of this process (kubernetes#99225,
+/// `Documentation/ABI/stable/sysfs-devices-system-cpu`).
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// As kube-proxy's `getConntrackMax` (pkg/proxy/conntrack/sysctls.go).
+/// The limit of the scaled maximum, as in kube-proxy's `getConntrackMax` (pkg/proxy/conntrack/sysctls.go).
 const MOST_SCALED: u64 = 1 << 20;
 const PER_BUCKET: u64 = 4;
 
@@ -46,7 +47,7 @@ pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     refused
 }
 
-/// The kernel's timeouts replace those that are zero.
+/// Replaces zeros by the kernel's timeouts.
 pub fn timeouts(limits: &Conntrack) -> Conntrack {
     // Defaults of `Documentation/networking/nf_conntrack-sysctl.rst`.
     let filled = |given: Duration, key: &str, default: u64| {
@@ -74,7 +75,7 @@ fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     }
 }
 
-/// A minimum may exceed [`MOST_SCALED`].
+/// The minimum may exceed [`MOST_SCALED`].
 fn most_connections(limits: &Conntrack, processors: u64) -> Option<u64> {
     let scaled = u64::from(limits.max_per_core).saturating_mul(processors).min(MOST_SCALED);
     (limits.max_per_core > 0).then(|| scaled.max(limits.min.into()))
@@ -85,7 +86,7 @@ fn processors() -> u64 {
     std::fs::read_to_string(ONLINE).ok().and_then(|ranges| number_in(&ranges)).unwrap_or_else(usable)
 }
 
-/// Of a list such as `0-3,8`.
+/// Returns the number of processors in a list such as `0-3,8`.
 fn number_in(ranges: &str) -> Option<u64> {
     let number = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -95,13 +96,13 @@ fn number_in(ranges: &str) -> Option<u64> {
     ranges.trim().split(',').map(number).sum()
 }
 
-/// `None` leaves the setting.
+/// `None` leaves the setting unchanged.
 fn seconds(timeout: Duration) -> Option<u64> {
     // 0 would end every flow at once.
     (!timeout.is_zero()).then(|| timeout.as_secs().max(1))
 }
 
-/// Long chains slow down every packet.
+/// Raises the number of buckets: long chains slow down every packet.
 fn enough_buckets(wanted: u64) -> Result<(), String> {
     let present = std::fs::read_to_string(BUCKETS).ok().and_then(|text| text.trim().parse::<u64>().ok());
     if present.is_some_and(|present| present >= wanted) {
@@ -111,7 +112,7 @@ fn enough_buckets(wanted: u64) -> Result<(), String> {
         .map_err(|error| format!("cannot set conntrack's hash table to {wanted} buckets ({BUCKETS}): {error}"))
 }
 
-/// proc(5); returns a message if refused.
+/// Returns a message if refused (proc(5)).
 pub fn set_oom_score_adj(value: i32) -> Option<String> {
     let path = "/proc/self/oom_score_adj";
     if std::fs::read_to_string(path).is_ok_and(|present| present.trim() == value.to_string()) {
@@ -121,7 +122,7 @@ pub fn set_oom_score_adj(value: i32) -> Option<String> {
     written.err().map(|error| format!("cannot set oom_score_adj to {value}: {error}; it stays as it is"))
 }
 
-/// Writes beyond `RLIMIT_FSIZE` fail instead of killing the process (SIGXFSZ, setrlimit(2)).
+/// Makes writes beyond `RLIMIT_FSIZE` fail instead of killing the process (SIGXFSZ, setrlimit(2)).
 pub fn survive_file_size_limit() {
     // SAFETY: ignoring a signal runs no handler.
     let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };

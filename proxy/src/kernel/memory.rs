@@ -3,10 +3,10 @@
 
 use std::thread::{self, Builder};
 
-/// `copy` copies the data to keep.
+/// Calls `copy` to copy the data that stays.
 ///
-/// A full sync scatters them: 10 MB over 40 MB of pages for 5,000 services of 10 endpoints. glibc gives a new thread an
-/// arena without holes (`arena_get2` in `malloc/arena.c`).
+/// A full sync scatters the kept data: 10 MB over 40 MB of pages for 5,000 services of 10 endpoints. glibc gives a new
+/// thread an arena without holes (`arena_get2` in `malloc/arena.c`).
 pub fn compact(copy: impl FnOnce() + Send) {
     give_back();
     thread::scope(|scope| {

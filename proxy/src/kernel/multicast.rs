@@ -12,7 +12,7 @@ use nix::sys::socket::{
 pub struct MulticastListener(OwnedFd);
 
 impl MulticastListener {
-    /// Bit 0 of `groups` is group 1.
+    /// Joins `groups`, of which bit 0 is group 1.
     pub fn of(protocol: SockProtocol, groups: u32) -> io::Result<MulticastListener> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;

@@ -1,4 +1,4 @@
-//! Other machines: gateways, and remote ends of VXLAN tunnels.
+//! Addresses of other machines: gateways, and remote ends of VXLAN tunnels.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::model::Family;
 /// `struct rtnexthop` (`include/uapi/linux/rtnetlink.h`).
 const NEXT_HOP_HEADER: usize = 8;
 const NDA_DST: u16 = 1;
-/// After two bytes, a gateway of the other family.
+/// Two bytes of family, then a gateway of the other IP family.
 const RTA_VIA: u16 = 18;
 
 pub(super) fn read(socket: &mut NetlinkSocket) -> Result<Vec<IpAddr>, NetlinkError> {
@@ -26,7 +26,7 @@ pub(super) fn read(socket: &mut NetlinkSocket) -> Result<Vec<IpAddr>, NetlinkErr
     socket.dump(&Request::new(libc::RTM_GETNEIGH, &neighbour_header(), operation), |payload| {
         found.extend(Attributes::after_header(payload, NEIGHBOUR_HEADER).get(NDA_DST).and_then(ip_address));
     })?;
-    // Such as a tunnel's default destination.
+    // A tunnel's default destination may be unspecified or multicast.
     Ok(found.into_iter().filter(|ip| !ip.is_unspecified() && !ip.is_multicast()).collect())
 }
 
@@ -34,7 +34,7 @@ fn gateways(route: &[u8], found: &mut BTreeSet<IpAddr>) {
     let attributes = Attributes::after_header(route, ROUTE_HEADER);
     found.extend(gateway(attributes));
     let mut hops = attributes.get(libc::RTA_MULTIPATH).unwrap_or_default();
-    // A length, then data padded to four bytes.
+    // Each hop has a length, then data padded to four bytes.
     while let Some(length) = hops.first_chunk().map(|length| usize::from(u16::from_ne_bytes(*length))) {
         let Some(hop) = hops.get(..length).filter(|hop| hop.len() >= NEXT_HOP_HEADER) else { return };
         found.extend(gateway(Attributes::after_header(hop, NEXT_HOP_HEADER)));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::iptables::{Iptables, IptablesError};
 use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 
-/// With the usual `net.core.wmem_max`, iptables-nft 1.8.9 accepted about 480 rules with comments.
+/// Rules per restore: with the usual `net.core.wmem_max`, iptables-nft 1.8.9 accepted about 480 rules with comments.
 const RULES_PER_PART: usize = 200;
 
 pub trait PacketFilter {
@@ -13,8 +13,8 @@ pub trait PacketFilter {
         None
     }
 
-    /// Chains with their rules. May omit the rules of `unread` chains, for which [`PacketFilter::rules`] and
-    /// [`PacketFilter::chain_equals`] exist.
+    /// Returns the chains with their rules. May omit the rules of `unread` chains, for which [`PacketFilter::rules`]
+    /// and [`PacketFilter::chain_equals`] exist.
     fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError>;
 
     fn read(&mut self, tables: &[Table]) -> Result<SavedTables, IptablesError> {
@@ -49,7 +49,7 @@ pub trait PacketFilter {
         Ok(present.next().is_none())
     }
 
-    /// Compares on another thread, as of the last list; `None` if that saves no time.
+    /// Returns a comparer for another thread, with the last list's state; `None` if that saves no time.
     fn comparer(&mut self) -> Option<Box<dyn ChainComparer>> {
         self.inner()?.comparer()
     }
@@ -59,23 +59,24 @@ pub trait PacketFilter {
         self.inner().is_some_and(|inner| inner.supports_early_chains())
     }
 
-    /// In one transaction, or in several if the kernel accepts no larger ones. After an error, parts may be applied.
+    /// Uses one transaction, or several if the change is too large for the kernel. After an error, parts may be
+    /// applied.
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError>;
 
-    /// Rules of each chain plus the rules that jump to it; `None` without the chain.
+    /// Counts each chain's rules plus rules that jump to it; `None` without the chain.
     fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
-    /// Every write to the tables changes the number; `None` if the tables have none.
+    /// Returns a number that every write to the tables changes; `None` if the tables have none.
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
         self.inner().map_or(Ok(None), |inner| inner.generation())
     }
 
-    /// Only this filter has changed the tables since the last list or the known generation.
+    /// Whether only this filter has changed the tables since the last list or the known generation.
     fn is_untouched(&mut self, now: Option<u32>) -> bool {
         self.inner().is_some_and(|inner| inner.is_untouched(now))
     }
 
-    /// All written rules exist at this generation.
+    /// Confirms that all written rules exist at this generation.
     fn set_known_generation(&mut self, generation: Option<u32>) {
         if let Some(inner) = self.inner() {
             inner.set_known_generation(generation);

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
-/// `Documentation/networking/ip-sysctl.rst`: for node ports on localhost.
+/// `Documentation/networking/ip-sysctl.rst`: needed for node ports on localhost.
 pub const ROUTE_LOCALNET: &str = "net/ipv4/conf/all/route_localnet";
-/// `Documentation/networking/nf_conntrack-sysctl.rst`: for out-of-window segments.
+/// `Documentation/networking/nf_conntrack-sysctl.rst`: accepts out-of-window segments.
 pub const TCP_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
 #[derive(Debug, thiserror::Error)]

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// For tables, manifests, file watches, and [`FOR_WAITING`].
+/// Threads besides the workers: for tables, manifests, file watches, and [`FOR_WAITING`].
 const BESIDE_WORKERS: usize = 10;
-/// For a sync of each family, a scrape, credentials.
+/// Threads for blocking work: a sync of each family, a scrape, and credentials.
 const FOR_WAITING: usize = 4;
-/// For ever: tokio panics if it cannot start the first one.
+/// An idle thread stays practically for ever, because tokio panics if it cannot start the first thread.
 pub const KEEP: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// For the other threads to start.
+/// How long to wait for the other threads to start.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub fn check(workers: usize) -> Result<(), TooFewThreads> {
     })
 }
 
-/// They stay ([`KEEP`]).
+/// Starts the blocking threads, which then stay ([`KEEP`]).
 pub fn start_waiting(runtime: &Handle) {
     let started = Arc::new((Mutex::new(0), Condvar::new()));
     for _ in 0..FOR_WAITING {

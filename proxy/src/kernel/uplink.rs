@@ -19,9 +19,9 @@ pub struct BorrowedSource {
     pub source: IpAddr,
 }
 
-/// If the IPv4 default route's link has no address, MASQUERADE uses the first address of all links (`inet_select_addr`
-/// in net/ipv4/devinet.c), and ignores the route's preferred source. IPv6 chooses by the destination
-/// (`ipv6_dev_get_saddr`).
+/// Returns the source address if MASQUERADE borrows it from another link. If the IPv4 default route's link has no
+/// address, MASQUERADE uses the first address of all links (`inet_select_addr` in net/ipv4/devinet.c), and ignores the
+/// route's preferred source. IPv6 chooses by the destination (`ipv6_dev_get_saddr`).
 pub fn borrowed() -> Result<Option<BorrowedSource>, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
@@ -35,7 +35,7 @@ fn outgoing(socket: &mut NetlinkSocket) -> Result<Option<u32>, NetlinkError> {
     let mut request =
         Request::new(libc::RTM_GETROUTE, &route_header(Family::V4, 32), "look up the node's default route");
     request.body.put(libc::RTA_DST, &FAR.octets());
-    // Without such a route.
+    // Without a default route the kernel answers with one of these errors.
     request.harmless = &[libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
     let mut index = None;
     socket.ask(&request, |payload| index = Attributes::after_header(payload, ROUTE_HEADER).u32(libc::RTA_OIF))?;

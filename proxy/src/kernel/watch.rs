@@ -22,7 +22,7 @@ use crate::ruleset::RuleCounts;
 
 /// `NFNLGRP_NFTABLES` (`include/uapi/linux/netfilter/nfnetlink.h`).
 const NFNLGRP_NFTABLES: u32 = 7;
-/// Between reads of the legacy tables' size.
+/// The time between reads of the legacy tables' size.
 const LEGACY_PERIOD: Duration = Duration::from_millis(250);
 
 pub struct TableWatch {
@@ -38,7 +38,7 @@ enum ChangeSource {
     Legacy {
         tables: Option<LegacyTables>,
         seen: TableSizes,
-        /// Survives dropped calls: frequent events must delay no read.
+        /// Survives cancelled calls of [`TableWatch::changed`], so that frequent events delay no read.
         looks: Interval,
     },
     Notified(Arc<Notify>),
@@ -58,11 +58,11 @@ impl TableWatch {
         !matches!(self.signs, ChangeSource::Nft { listens: false, .. })
     }
 
-    /// While it listens, the kernel writes a message per rule and element of every transaction in the namespace. That
-    /// nearly doubles the time of a first sync.
+    /// Subscribes to the kernel's announcements. While it listens, the kernel writes a message per rule and element of
+    /// every transaction in the namespace. That nearly doubles the time of a first sync.
     pub fn listen(&mut self) -> io::Result<()> {
         if let ChangeSource::Nft { changes, listens } = &mut self.signs {
-            // Refused calls are not repeated.
+            // Set even if refused, so that the call is not repeated.
             *listens = true;
             changes.get_ref().listen(1 << (NFNLGRP_NFTABLES - 1))?;
         }
@@ -81,7 +81,7 @@ impl TableWatch {
         TableWatch { family, signs: ChangeSource::Notified(changes) }
     }
 
-    /// Call it before the tables are read.
+    /// Ignores changes until now. Must be called before the tables are read.
     pub fn forget(&mut self) {
         match &mut self.signs {
             ChangeSource::Nft { changes, .. } => {
@@ -100,7 +100,7 @@ impl TableWatch {
             let least = match table {
                 Table::Filter => total.filter,
                 Table::Nat => total.nat,
-                // Only full syncs change it.
+                // Only full syncs change the table mangle.
                 Table::Mangle if full => 0,
                 Table::Mangle => continue,
             };
@@ -110,7 +110,7 @@ impl TableWatch {
         }
     }
 
-    /// With the nft variant, the proxy's own writes count.
+    /// With the nft variant, the proxy's own writes count as changes.
     pub async fn changed(&mut self) {
         let family = self.family;
         match &mut self.signs {
@@ -135,8 +135,8 @@ impl TableWatch {
     }
 }
 
-/// The first byte of `struct nfgenmsg` (`include/uapi/linux/netfilter/nfnetlink.h`); a transaction's last message has
-/// none.
+/// Returns the family, the first byte of `struct nfgenmsg` (`include/uapi/linux/netfilter/nfnetlink.h`); a
+/// transaction's last message has none.
 fn nft_family(message: &Message<'_>) -> Option<Family> {
     match i32::from(*message.payload.first()?) {
         libc::AF_INET => Some(Family::V4),

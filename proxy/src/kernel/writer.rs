@@ -20,7 +20,7 @@ pub struct OpenedWriter {
 }
 
 impl IptablesWriter {
-    /// The configured writer, or the fastest for the variant that the node's commands use.
+    /// Opens the configured writer, or the fastest for the variant that the node's commands use.
     pub fn open(family: Family, variant: Variant, choice: WriterChoice) -> Result<OpenedWriter, IptablesError> {
         let netlink = |because| {
             Ok(OpenedWriter {
@@ -50,7 +50,7 @@ impl IptablesWriter {
 
     pub fn probe(&mut self) -> Result<(), IptablesError> {
         match self {
-            // A dump is the cheapest command.
+            // A dump is the cheapest command that accesses the tables.
             IptablesWriter::Commands(commands) => commands.read(&[Table::Nat]).map(drop),
             IptablesWriter::Netlink(tables) => tables.reference_counts(Table::Nat, &["PREROUTING"]).map(drop),
         }
@@ -119,7 +119,7 @@ impl PacketFilter for IptablesWriter {
 #[derive(Debug, Clone)]
 pub enum CounterReader {
     Commands(CommandCounters),
-    /// Reads are rare: each opens a socket.
+    /// Opens a socket for each read, because reads are rare.
     Netlink(Family),
 }
 

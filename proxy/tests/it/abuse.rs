@@ -148,7 +148,7 @@ fn scrapes_that_are_abandoned_while_a_command_hangs_leave_nothing() {
     std::fs::create_dir(&manifests).unwrap();
     std::fs::create_dir(&commands).unwrap();
     write(&manifests, 1, &[2, 3]);
-    // Precedes the real command in PATH, and hangs when a scrape reads counters.
+    // A script precedes the real command in PATH, and hangs when a scrape reads counters.
     let real = shell("command -v iptables");
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in *'-v -S'*) echo >>{started}; while [ -e {hang} ]; do sleep 0.05; done;; esac\nexec {} \"$@\"\n",

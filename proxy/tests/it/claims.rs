@@ -149,7 +149,7 @@ fn only_winners_and_losers_are_marked_and_each_loss_is_reported_once() {
     assert_eq!(changed(&mut state), Vec::<String>::new(), "an age alone changes nothing");
 }
 
-/// The owners, computed from all Services.
+/// Returns the owners, computed from all Services.
 fn by_the_rule(services: &BTreeMap<ObjectKey, Change>) -> BTreeMap<Claim, String> {
     type Best = (ClaimRank, bool, String, String);
     let mut best: BTreeMap<Claim, (Best, String)> = BTreeMap::new();

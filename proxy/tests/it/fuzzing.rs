@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use svcproxy::fuzzing;
 
-/// A mutation of an input. Positions are parts of 65,536 of its length.
+/// A mutation of an input. Positions are in 65,536ths of its length.
 #[derive(Debug, Clone)]
 enum Spoil {
     Flip(u16, u8),

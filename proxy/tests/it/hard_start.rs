@@ -1,4 +1,4 @@
-//! Few descriptors, a configuration that is not a regular file, hung commands.
+//! Starts with few descriptors, a configuration that is not a regular file, hung commands.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::symlink;
@@ -66,7 +66,7 @@ fn any_limit_of_descriptors_ends_in_a_sentence_or_runs() {
     }
 }
 
-/// With too little memory for an endless file.
+/// Runs with too little memory for an endless file.
 fn configured(file: &Path) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 4000000 && exec \"$0\" --config=\"$1\" --write-config-to=/dev/null"]);
@@ -93,7 +93,7 @@ fn a_configuration_that_is_not_a_small_regular_file_is_refused() {
         let expected = format!("svcproxy: cannot read the configuration file {}: {cause}\n", file.display());
         assert_eq!(said(&file), expected);
     }
-    // The symbolic links of a mounted ConfigMap.
+    // A mounted ConfigMap consists of symbolic links.
     let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
     std::fs::create_dir(path("..1")).unwrap();
     std::fs::write(path("..1/config.conf"), text).unwrap();
@@ -102,7 +102,7 @@ fn a_configuration_that_is_not_a_small_regular_file_is_refused() {
     assert!(configured(&path("config.conf")).status.success());
 }
 
-/// Hangs until `go` exists, in a child whose process id it writes to `pids`.
+/// Returns a command that hangs until `go` exists, in a child whose process id it writes to `pids`.
 fn hanging_save(directory: &Path) -> String {
     let real = shell("command -v iptables-save");
     let script = format!(

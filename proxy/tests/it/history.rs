@@ -33,7 +33,7 @@ enum HistoryEvent {
     Change(Box<Change>),
     Sync,
     FailNextRestore,
-    /// After this number of committed tables.
+    /// Kills the restore after this number of committed tables.
     KillNextRestore(usize),
     Restart,
     Flush,
@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(&current.mode().kernel().tables, &clean.mode().kernel().tables);
         prop_assert_eq!(current.summary(), clean.summary());
 
-        // A second sync sends nothing, not even a full one.
+        // A second, full sync sends nothing.
         let sent = current.mode().kernel().restored.len();
         prop_assert!(current.sync().unwrap().is_empty());
         current.require_full_sync();

@@ -1,5 +1,5 @@
-//! All of the node's addresses, while links of pods are added and deleted. Kernels before 6.9 report an interrupted
-//! dump, which must be repeated.
+//! Reads all of the node's addresses, while links of pods are added and deleted. Kernels before 6.9 report an
+//! interrupted dump, which must be repeated.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::{inside, shell};
 use svcproxy::kernel::addresses::{self, Addresses as _};
 
-/// More than fit into one message.
+/// More addresses than fit into one message.
 const MANY: u32 = 1500;
 /// Kernels before 6.9 keep links in rows by the last eight bits of their index, newest first, and count within a row
 /// (`NETDEV_HASHBITS`, `inet_dump_ifaddr`): deleting a link of the row makes a dump skip the next one.

@@ -61,7 +61,7 @@ fn a_dump_has_exactly_the_entries_of_its_filter() {
     ] {
         assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
     }
-    // By server: two frontends share a server, and one of them has another server.
+    // Flows for filters by server: two frontends share a server, and one of them has another server.
     led("udp", "10.96.0.20", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 54, "10.244.0.2", 5353);
@@ -105,7 +105,7 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     );
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for port in 20_000..20_000 + FLOWS {
-        // A send reports an earlier datagram's port unreachable.
+        // A send may fail because an earlier datagram's port was unreachable.
         let _ = socket.send_to(b"x", ("127.0.0.2", port)).or_else(|_| socket.send_to(b"x", ("127.0.0.2", port)));
     }
     let of_test = |flow: &svcproxy::plan::stale_flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);

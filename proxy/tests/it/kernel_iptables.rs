@@ -20,7 +20,7 @@ fn write(directory: &Path, text: &str) {
     write_file(directory, "cluster.json", text);
 }
 
-/// Also the canary tables, which iptables creates when it first reads them.
+/// Adds rules to all tables, which iptables would otherwise create at the first read.
 fn foreign_rules(variant: &str) {
     for family in ["iptables", "ip6tables"] {
         let command: &'static str = format!("{family}-{variant}").leak();
@@ -196,7 +196,7 @@ fn a_foreign_flush_is_repaired_and_a_cleanup_leaves_only_the_guard() {
     }
 }
 
-/// Like a second proxy that knows no service.
+/// Deletes chains like a second proxy that knows no service.
 fn remove_services(family: &str, variant: &str) {
     let saved = shell(&format!("{family}-{variant}-save -t nat"));
     let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
@@ -212,7 +212,6 @@ fn remove_services(family: &str, variant: &str) {
     shell(&format!("{family}-{variant}-restore --noflush < /run/second"));
 }
 
-/// The canary chains stay.
 #[test]
 fn deletions_that_leave_the_canaries_are_repaired() {
     if !inside!() {
@@ -230,7 +229,6 @@ fn deletions_that_leave_the_canaries_are_repaired() {
     for (variant, _) in VARIANTS {
         let mut arguments = FLAGS.to_vec();
         arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", variant]);
-        // The watch triggers the repair, not the period.
         arguments.extend(["--iptables-sync-period", "1h"]);
         let proxy = Proxy::start(&arguments);
         proxy.synced(Some("1"));

@@ -40,7 +40,7 @@ impl Elsewhere {
         shell(&format!("nsenter --net={path} sh -c '{line}'"))
     }
 
-    /// The sockets stay in this namespace.
+    /// Opens sockets that stay in this network namespace.
     fn open(&self, family: Family) -> NfTables {
         let namespace = self.namespace.try_clone().unwrap();
         let thread = std::thread::spawn(move || {
@@ -98,7 +98,6 @@ fn every_form_of_rule_equals_the_commands_and_reads_back() {
             by_netlink.apply(&changes);
             assert_eq!(by_netlink.sync().unwrap(), by_commands.sync().unwrap(), "{family} {config:?}");
             assert_eq!(elsewhere.dump(family), without_counters(&shell(save(family))), "{family} {config:?}");
-            // Each writer finds nothing to change in the other's tables.
             for mut second in
                 [proxy(config, family, elsewhere.open(family)), proxy(config, family, NfTables::open(family).unwrap())]
             {
@@ -222,7 +221,7 @@ fn a_deleted_table_is_created_by_the_next_sync() {
     }
 }
 
-/// Deletes another program's rule in a chain of the proxy.
+/// A sync deletes another program's rule in a chain of the proxy.
 #[test]
 fn unchanged_rules_keep_their_counters() {
     if !inside!() {

@@ -76,7 +76,6 @@ fn a_second_synchronisation_sends_nothing() {
                 assert!(second.0.full && second.0.is_empty(), "{variant:?} {family} {config:?}: {:?}", second.0);
                 (servers, device) = (second.1, second.2);
             }
-            // The commands see the same sets.
             let saved = shell("ipset save");
             let cluster_ip = SetId::ClusterIp.name(family);
             assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
@@ -118,7 +117,6 @@ fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
     assert_eq!(source(pod), own);
-    // The address is still local.
     assert!(shell("ip -6 route show table local").contains(service));
 
     // The source stays when the address is bound again; unbinding removes the route.
@@ -130,7 +128,6 @@ fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     assert!(device.addresses(Family::V6).unwrap().is_empty());
     assert!(!shell("ip -6 route show table local").contains(service));
 
-    // A new address is deprecated at once.
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
     let v4: IpAddr = "10.96.0.1".parse().unwrap();
@@ -171,7 +168,6 @@ fn sets_are_made_filled_read_exchanged_and_destroyed() {
             assert!(sets.create_set(&header).is_err(), "there is one already");
             let change = |add, members: &[SetMember]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
             sets.change_sets(&change(true, &members)).unwrap();
-            // Adding existing members succeeds.
             sets.change_sets(&change(true, &members)).unwrap();
             let found = sets.set("ONE").unwrap().unwrap();
             assert_eq!(found.kind, kind.as_str());

@@ -160,7 +160,7 @@ fn limits_are_set_and_zero_leaves_them() {
     assert_eq!(read("tcp_timeout_close_wait"), "3600", "the default");
     assert_eq!((read("udp_timeout"), read("tcp_be_liberal")), (udp, "1".to_owned()));
     assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "1");
-    // Only the initial network namespace may set it: the proxy logs one line and continues.
+    // Only the initial network namespace may set the limit: the proxy logs one line and continues.
     let output = svcproxy(&["--init-only", "--conntrack-max-per-core=1", "--conntrack-min=100000000"]);
     let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{reported}");
@@ -173,7 +173,7 @@ fn the_conntrack_limit_depends_on_the_nodes_processors() {
     if !inside!() {
         return;
     }
-    // Files replace the kernel's, which all namespaces share.
+    // Files replace the kernel's settings, which all namespaces share.
     let directory = tempfile::tempdir_in("/run").unwrap();
     let (max, files) = (directory.path().join("max"), directory.path().display());
     shell(&format!(
@@ -186,7 +186,7 @@ fn the_conntrack_limit_depends_on_the_nodes_processors() {
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "450000"),
         (["--conntrack-max-per-core=50000", "--conntrack-min=500000"], "500000"),
         (["--conntrack-max-per-core=1048576", "--conntrack-min=0"], "1048576"),
-        // Never lowered.
+        // The limit is never lowered.
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "1048576"),
     ] {
         let output = svcproxy(&[&["--init-only"][..], &flags].concat());
@@ -208,14 +208,14 @@ fn a_large_cluster_takes_little_memory() {
         api.put(SERVICES, service(index));
         version = api.put(SLICES, slice(index, 10));
     }
-    // A client that lists needs no events.
+    // Drops old events, which a client that lists does not need.
     api.compact();
     let master = format!("http://{}", api.address);
     let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);
     applied(version);
     let resident = || kilobytes(&proxy.0, "VmRSS:");
     wait_for("memory to be given back", || (resident() <= MOST_MEMORY).then_some(()));
-    // Later changes do not increase it.
+    // Later changes do not increase the memory.
     let mut version = 0;
     for index in 0..50 {
         version = api.put(SLICES, slice(index, 9));

@@ -11,7 +11,7 @@ fn refuses(address: IpAddr, port: u16) -> bool {
     ask((address, port)).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// Dual-stack with TCP and UDP node ports.
+/// Returns a dual-stack cluster with TCP and UDP node ports.
 fn cluster(version: u32, node_port: u16, endpoints: bool) -> String {
     let slice = |family: &str, address: &str| {
         let endpoints: Vec<Value> = endpoints.then(|| json!({ "addresses": [address] })).into_iter().collect();
@@ -41,7 +41,7 @@ fn metric(line: &str) -> Option<u64> {
     Some(value.parse().unwrap())
 }
 
-/// The next call reports the refusal.
+/// The call after a send reports its refusal.
 fn datagram_refused(to: SocketAddr) -> bool {
     let from = UdpSocket::bind((if to.is_ipv4() { "127.0.0.1" } else { "::1" }, 0)).unwrap();
     from.connect(to).unwrap();
@@ -122,7 +122,6 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     );
     assert!(refuses(V4, 30080) && refuses(V6, 30080));
 
-    // `nft` accepts the table's listing.
     let listing = shell("nft list table ip kube-proxy");
     assert!(listing.contains("map localhost-nodeports"), "{listing}");
     std::fs::write("/run/listing.nft", format!("delete table ip kube-proxy\n{listing}")).unwrap();

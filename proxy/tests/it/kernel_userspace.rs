@@ -79,7 +79,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     shell("ip route add default via 192.0.2.9 dev lo");
     serve("10.244.1.3:8080", |stream| stream.peer_addr().unwrap().ip().to_string());
     let manifests = tempfile::tempdir_in("/run").unwrap();
-    // The first endpoint refuses.
+    // The first endpoint refuses connections.
     write(manifests.path(), &objects(1, &["10.244.1.2", "10.244.1.3"]));
     let directory = manifests.path().to_str().unwrap();
     let flags = [

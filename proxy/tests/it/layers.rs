@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Each after the modules that it uses.
+/// Modules, each after those that it uses.
 const ORDER: [&str; 23] = [
     "model",
     "port_range",
@@ -56,7 +56,7 @@ fn files(of: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `file:line: module` of each use, without unit tests at a file's end.
+/// Returns `file:line: module` of each use, without unit tests at a file's end.
 fn uses(file: &str, text: &str, forbidden: &[&str]) -> Vec<String> {
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
     let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));

@@ -39,7 +39,7 @@ fn relays(proxy: &mut NftablesProxy) -> &mut relay::FakeRelays {
     proxy.companion::<LocalhostNodePorts<relay::FakeRelays>>().unwrap().relays()
 }
 
-/// The listening ports with their backends.
+/// Returns the listening ports with their backends.
 fn listening(proxy: &mut NftablesProxy) -> BTreeMap<u16, Vec<String>> {
     let relays = relays(proxy);
     let to = |name| relays.active[name].cluster.iter().map(ToString::to_string).collect();
@@ -55,7 +55,7 @@ fn with_port(index: u8, node_port: u16, more: Json) -> Change {
     testing::service(&format!("svc-{index}"), spec)
 }
 
-/// Endpoints by the last byte of their address and their node.
+/// Returns endpoints by the last byte of their address and their node.
 fn slice(index: u8, endpoints: &[(u8, &str)]) -> Change {
     let name = format!("svc-{index}");
     let endpoints: Vec<Json> = endpoints
@@ -151,7 +151,6 @@ fn a_port_of_another_program_is_retried() {
     assert_eq!(listening(&mut proxy).len(), 1);
     assert_eq!(proxy.follow_up(again).unwrap(), None, "nothing is left to do");
     assert_eq!(listening(&mut proxy).into_keys().collect::<Vec<_>>(), [30_080, 30_081]);
-    // A deleted service is not retried.
     relays(&mut proxy).exhausted = true;
     proxy.apply([&with_port(2, 30_082, json!({})), &slice(2, &[(3, "node-a")])]);
     proxy.sync().unwrap();

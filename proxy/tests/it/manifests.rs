@@ -1,4 +1,4 @@
-//! Editors, copies, mounted ConfigMaps and mistakes.
+//! Manifests that editors, copies and mounted ConfigMaps change; mistakes.
 
 use std::fs;
 use std::io::Write;

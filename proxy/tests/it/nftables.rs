@@ -1,4 +1,4 @@
-//! Against the fake kernel: the final state of histories, and the cost of changes.
+//! Tests with the fake kernel: the final state of histories, and the cost of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn content(proxy: &mut NftablesProxy) -> FakeContent {
     proxy.mode().table().table.clone().unwrap()
 }
 
-/// Without the indexes of endpoints.
+/// A table's content without the indexes of endpoints.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
     chains: BTreeMap<Name, (usize, String)>,
@@ -104,7 +104,7 @@ enum NftablesStep {
     Apply(Change),
     Sync,
     Refuse,
-    /// Restarts with or without masqueradeAll, and first syncs so many quarters of the objects.
+    /// Restarts with or without masqueradeAll; the first sync has this many quarters of the objects.
     Restart(bool, usize),
     Tamper(bool),
     FollowUp,
@@ -179,7 +179,6 @@ proptest! {
         clean.apply(&applied);
         settle(&mut clean);
         prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
-        // A new start finds everything in place.
         let before = content(&mut now);
         let table = now.mode().table().clone();
         let mut next = with_settings(table, settings);
@@ -329,7 +328,6 @@ fn a_change_of_service_cidrs_sends_only_elements() {
     }
     proxy.apply([&service_cidr("six", &["fd00:11::/112"]), &service_cidr("more", &["10.112.0.0/20"])]);
     assert!(!proxy.is_due());
-    // A refused change is part of the next sync.
     proxy.mode().table().refuses = 1;
     proxy.apply([&service_cidr("last", &["10.200.0.0/24"])]);
     proxy.sync().unwrap_err();
@@ -346,7 +344,7 @@ fn without_service_cidrs_no_range_is_dropped() {
     assert_eq!(dropped(&mut proxy), Vec::<String>::new());
 }
 
-/// Its rules follow the settings of the proxy that made it.
+/// The chain's rules follow the settings of the proxy that created it.
 #[test]
 fn an_inherited_chain_gets_the_rules_of_the_new_settings() {
     let mut first = with_settings(FakeNftTable::new(Family::V4), true);

@@ -1,4 +1,4 @@
-//! Tables: backends, masquerade, verdicts without endpoints.
+//! Tables of cases: backends, masquerading, verdicts without endpoints.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -244,8 +244,7 @@ fn the_primary_address_is_the_first_internal_one() {
     }
 }
 
-/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: the loopback range is routed and guarded only if node ports
-/// are accepted on it.
+/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`.
 #[test]
 fn the_loopback_range_is_routed_and_guarded_if_node_ports_need_it() {
     let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
@@ -353,7 +352,7 @@ fn a_service_cidr_that_contains_pods_or_nodes_is_not_dropped() {
         (&["10.100.0.0/16"], "", "10.100.0.0/16 10.100.1.0/24"),
         (&["172.16.0.0/12"], "", "172.16.0.0/12 172.18.0.2/32"),
         (&["fd00:172::/32", "fd00:10:96::/112"], "fd00:10:96::/112", "fd00:172::/32 fd00:172:18::2/128"),
-        // Controllers give no pod an address of it (nodeipam's filterOutServiceRange).
+        // Controllers give no pod an address of the range (nodeipam's filterOutServiceRange).
         (&["10.244.128.0/20"], "10.244.128.0/20", ""),
     ] {
         assert_eq!(ranges(texts), (dropped.to_owned(), spared.to_owned()), "{texts:?}");

@@ -313,7 +313,7 @@ async fn udp_server() -> SocketAddr {
     address
 }
 
-/// The server's port, and the client port that it saw.
+/// Returns the server's port, and the client port that it saw.
 async fn exchange(client: &UdpSocket, address: SocketAddr) -> (u16, u16) {
     soon("an answer", async {
         client.send_to(b"?", address).await.unwrap();

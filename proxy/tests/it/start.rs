@@ -237,7 +237,7 @@ fn an_oom_score_that_a_user_namespace_forbids_is_no_warning() {
     }
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
-    // Lower than its own value, which only the first namespace's root may set.
+    // Only the initial user namespace's root may lower the value.
     let mut within = Command::new("unshare");
     within.args(["--user", "--map-root-user", "--net", env!("CARGO_BIN_EXE_svcproxy")]);
     let proxy = LoggedProxy::start_by(within, manifests.path(), &["--proxy-mode=nftables", "--oom-score-adj=-1000"]);

@@ -1,4 +1,4 @@
-//! Against fakes: published rules, and the order of listeners and rules.
+//! Tests with fakes: published rules, and the order of listeners and rules.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn rules<'a>(text: &'a str, chain: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.strip_prefix(&prefix)).collect()
 }
 
-/// A line of `iptables -L` as published, without counters: `REDIRECT tcp 10.96.98.173 NAME: 80 38023`.
+/// Returns a line of `iptables -L` as published, without counters: `REDIRECT tcp 10.96.98.173 NAME: 80 38023`.
 fn published(rule: &str) -> String {
     let after = |option: &str| rule.split_once(option).and_then(|(_, rest)| rest.split(' ').next());
     let to = after("--to-ports ").or(after("--to-destination ")).unwrap();

@@ -24,18 +24,18 @@ const NFTA_HOOK_PRIORITY: u16 = 2;
 pub enum NfHook {
     /// Before routing.
     Prerouting = 0,
-    /// To this machine.
+    /// Packets to this machine.
     Input = 1,
     /// Forwarded packets.
     Forward = 2,
-    /// From this machine.
+    /// Packets from this machine.
     Output = 3,
     /// After routing.
     Postrouting = 4,
 }
 
 impl NfHook {
-    /// By its number.
+    /// Returns the hook with this number.
     pub fn from_number(number: u32) -> Option<NfHook> {
         [NfHook::Prerouting, NfHook::Input, NfHook::Forward, NfHook::Output, NfHook::Postrouting]
             .into_iter()
@@ -43,13 +43,13 @@ impl NfHook {
     }
 }
 
-/// A base chain's end.
+/// The verdict at a base chain's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ChainPolicy {
     /// Drops packets.
     Drop = 0,
-    /// To the next hook.
+    /// Passes packets to the next hook.
     Accept = 1,
 }
 
@@ -58,9 +58,9 @@ pub enum ChainPolicy {
 pub struct BaseChain<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// Calls the chain.
+    /// The hook that calls the chain.
     pub hook: NfHook,
-    /// Lowest first.
+    /// The lowest runs first.
     pub priority: i32,
     /// `None` keeps the policy of an existing chain.
     pub policy: Option<ChainPolicy>,
@@ -74,7 +74,7 @@ impl Batch {
         })
     }
 
-    /// At most 256 bytes of user data.
+    /// Adds a table with at most 256 bytes of user data.
     pub fn add_table_with(&mut self, table: Table<'_>, data: &[u8]) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
             writer.name(NFTA_TABLE_NAME, "table", table.name);
@@ -82,7 +82,7 @@ impl Batch {
         })
     }
 
-    /// Deletes its content, too.
+    /// Deletes a table with its content.
     pub fn delete_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELTABLE, 0, table.family, |writer| {
             writer.name(NFTA_TABLE_NAME, "table", table.name);
@@ -94,12 +94,12 @@ impl Batch {
         self.chain(table, chain, |_| {})
     }
 
-    /// At most 256 bytes of user data.
+    /// Adds a chain with at most 256 bytes of user data.
     pub fn add_chain_with(&mut self, table: Table<'_>, chain: &str, data: &[u8]) -> Result<Operation, EncodeError> {
         self.chain(table, chain, |writer| writer.put(NFTA_CHAIN_USERDATA, data))
     }
 
-    /// Changes the policy of an existing chain with the same hook and priority.
+    /// Adds a base chain, or changes the policy of one with the same hook and priority.
     pub fn add_base_chain(
         &mut self,
         table: Table<'_>,
@@ -131,7 +131,7 @@ impl Batch {
         })
     }
 
-    /// Deletes its rules, too. The kernel refuses (`EBUSY`) a referenced chain.
+    /// Deletes a chain with its rules. The kernel refuses (`EBUSY`) a referenced chain.
     pub fn delete_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELCHAIN, 0, table.family, |writer| {
             writer.name(NFTA_CHAIN_TABLE, "table", table.name);

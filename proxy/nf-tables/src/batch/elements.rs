@@ -25,9 +25,9 @@ const LIST_BYTES: usize = 60_000;
 /// A map's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementValue<'a> {
-    /// As long as the map's data.
+    /// Bytes, as many as the map's data has.
     Data(&'a [u8]),
-    /// In verdict maps.
+    /// A verdict map's value.
     Verdict(NfVerdict<'a>),
 }
 
@@ -38,23 +38,23 @@ pub struct Element<'a> {
     pub key: &'a [u8],
     /// A range's last key, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The first key after a plain range.
+    /// Whether the key is the first after a plain range.
     pub interval_end: bool,
-    /// In maps.
+    /// The value, in maps.
     pub value: Option<ElementValue<'a>>,
-    /// Milliseconds, in sets with timeouts.
+    /// In milliseconds, in sets with timeouts.
     pub timeout: Option<u64>,
     /// At most 256 bytes.
     pub user_data: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// For sets and deletions.
+    /// Returns an element for a set or a deletion.
     pub fn new(key: &'a [u8]) -> Element<'a> {
         Element { key, key_end: None, interval_end: false, value: None, timeout: None, user_data: &[] }
     }
 
-    /// For maps.
+    /// Returns an element for a map.
     pub fn to(key: &'a [u8], value: ElementValue<'a>) -> Element<'a> {
         Element { value: Some(value), ..Element::new(key) }
     }
@@ -86,7 +86,7 @@ impl<'a> Element<'a> {
 }
 
 impl Batch {
-    /// Unless they exist with the same value.
+    /// Adds elements, unless they exist with the same value.
     pub fn add_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -96,7 +96,7 @@ impl Batch {
         self.elements(libc::NFT_MSG_NEWSETELEM, flag::CREATE, table, set, elements)
     }
 
-    /// They must exist.
+    /// Deletes elements, which must exist.
     pub fn delete_elements<'a>(
         &mut self,
         table: Table<'_>,

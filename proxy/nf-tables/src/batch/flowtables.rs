@@ -20,8 +20,8 @@ const NFTA_DEVICE_NAME: u16 = 1;
 const NF_NETDEV_INGRESS: u32 = 0;
 
 impl Batch {
-    /// Extends an existing flowtable of the same priority by missing links. The kernel accepts 256 links, refuses
-    /// (`ENOENT`) unknown ones, and removes links that disappear.
+    /// Adds a flowtable, or missing links to one of the same priority. The kernel accepts 256 links, refuses (`ENOENT`)
+    /// unknown ones, and removes links that disappear.
     pub fn add_flowtable<'a>(
         &mut self,
         table: Table<'_>,

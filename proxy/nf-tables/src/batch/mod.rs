@@ -26,10 +26,10 @@ const NFNL_BATCH_GENID: u16 = 1;
 /// `struct nfgenmsg`, after `struct nlmsghdr`.
 pub(crate) const NFGENMSG: usize = 4;
 const MESSAGE_HEADER: usize = HEADER_LENGTH + NFGENMSG;
-/// In `struct nlmsghdr`.
+/// Where `struct nlmsghdr` has the type's lower byte.
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
-/// The kernel echoes them once.
+/// The additions, which the kernel echoes.
 const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWTABLE,
     libc::NFT_MSG_NEWCHAIN,
@@ -37,7 +37,7 @@ const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWSET,
     flowtables::NFT_MSG_NEWFLOWTABLE,
 ];
-/// The operations follow.
+/// The operations have the numbers after this one.
 pub(crate) const BEGIN_SEQUENCE: u32 = 1;
 const FIRST_SEQUENCE: u32 = 2;
 
@@ -69,7 +69,7 @@ impl Operation {
     }
 }
 
-/// For [`Batch::rollback`].
+/// A position for [`Batch::rollback`].
 #[derive(Debug, Clone, Copy)]
 pub struct BatchCheckpoint {
     bytes: usize,
@@ -79,7 +79,7 @@ pub struct BatchCheckpoint {
 }
 
 impl BatchCheckpoint {
-    /// Operations so far.
+    /// The number of earlier operations.
     pub fn operations(&self) -> u32 {
         self.operations
     }
@@ -145,7 +145,7 @@ impl Batch {
         self.messages
     }
 
-    /// Nothing to commit.
+    /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.operations == 0
     }
@@ -156,18 +156,18 @@ impl Batch {
         self.writer.bytes.len() + 2 * MESSAGE_HEADER + generation
     }
 
-    /// In bytes.
+    /// The size of the allocation, in bytes.
     pub fn capacity(&self) -> usize {
         self.writer.bytes.capacity()
     }
 
-    /// For [`Batch::rollback`].
+    /// Returns the current end, for [`Batch::rollback`].
     pub fn checkpoint(&self) -> BatchCheckpoint {
         let Batch { last, operations, messages, .. } = *self;
         BatchCheckpoint { bytes: self.writer.bytes.len(), last, operations, messages }
     }
 
-    /// Removes later operations.
+    /// Removes the operations after the checkpoint.
     pub fn rollback(&mut self, to: BatchCheckpoint) {
         self.writer.bytes.truncate(to.bytes);
         (self.last, self.operations, self.messages) = (to.last, to.operations, to.messages);

@@ -18,7 +18,7 @@ const NFTA_RULE_COMPAT_PROTO: u16 = 1;
 const NFTA_RULE_COMPAT_FLAGS: u16 = 2;
 const NFT_RULE_COMPAT_F_INV: u32 = 1 << 1;
 
-/// Positions by handle cost a search of the chain.
+/// A new rule's position. The kernel searches the chain for a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RulePosition {
     /// Before all others.
@@ -60,7 +60,7 @@ impl Batch {
         })
     }
 
-    /// Under a new handle.
+    /// Replaces a rule; assigns a new handle.
     pub fn replace_rule(
         &mut self,
         table: Table<'_>,
@@ -75,7 +75,7 @@ impl Batch {
         })
     }
 
-    /// By handle.
+    /// Deletes the rule with this handle.
     pub fn delete_rule(&mut self, table: Table<'_>, chain: &str, handle: u64) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELRULE, 0, table.family, |writer| {
             place(writer, table, chain);

@@ -30,7 +30,7 @@ const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 pub struct SetFlags(pub u32);
 
 impl SetFlags {
-    /// Rules that use the set fix its elements.
+    /// Elements cannot change while rules use the set.
     pub const CONSTANT: SetFlags = SetFlags(0x2);
     /// Keys are ranges.
     pub const INTERVAL: SetFlags = SetFlags(0x4);
@@ -57,7 +57,7 @@ impl BitOr for SetFlags {
 pub enum MapData {
     /// A value.
     Value {
-        /// For `nft` only.
+        /// The type's number, for `nft` only.
         kind: u32,
         /// In bytes.
         length: u32,
@@ -66,33 +66,33 @@ pub enum MapData {
     Verdict,
 }
 
-/// Of a set or map.
+/// The definition of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetSpec<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Without implied flags.
+    /// The flags, except implied ones.
     pub flags: SetFlags,
-    /// For `nft`: `ipv4_addr` is 7; six bits per concatenated field.
+    /// The type's number for `nft`: `ipv4_addr` is 7; six bits per concatenated field.
     pub key_type: u32,
     /// In bytes; a concatenation pads each field to four.
     pub key_length: u32,
-    /// Unpadded lengths in a concatenation.
+    /// The fields' unpadded lengths in a concatenation.
     pub fields: &'a [u32],
     /// `None` for sets.
     pub data: Option<MapData>,
     /// Default, in milliseconds.
     pub timeout: Option<u64>,
-    /// Most elements. Makes filling two to three times as fast.
+    /// The most elements. A size makes filling two to three times as fast.
     pub size: Option<u32>,
     /// At most 256 bytes; `nft` stores types there.
     pub user_data: &'a [u8],
 }
 
 impl Batch {
-    /// Unless it exists.
+    /// Adds a set, unless it exists.
     pub fn add_set(&mut self, table: Table<'_>, set: &SetSpec<'_>) -> Result<Operation, EncodeError> {
-        // Unique in the batch.
+        // The ID is unique in the batch.
         let id = self.operations + 1;
         self.operation(libc::NFT_MSG_NEWSET, flag::CREATE, table.family, |writer| {
             writer.name(NFTA_SET_TABLE, "table", table.name);
@@ -102,7 +102,7 @@ impl Batch {
         })
     }
 
-    /// The kernel refuses (`EBUSY`) while a rule uses it.
+    /// Deletes a set. The kernel refuses (`EBUSY`) while a rule uses the set.
     pub fn delete_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSET, 0, table.family, |writer| {
             writer.name(NFTA_SET_TABLE, "table", table.name);

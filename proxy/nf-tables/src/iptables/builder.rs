@@ -12,7 +12,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Matches, then a target. The rule keeps the first error ([`Rule::error`]).
+/// Appends matches, then a target. The rule keeps the first error ([`Rule::error`]).
 #[derive(Debug)]
 pub struct RuleBuilder<'r> {
     rule: &'r mut Rule,
@@ -145,7 +145,7 @@ impl<'r> RuleBuilder<'r> {
         self.verdict(NfVerdict::Jump(chain));
     }
 
-    /// Ends without a target.
+    /// Ends the rule without a target.
     pub fn count(self) {
         self.rule.counter();
     }

@@ -1,6 +1,6 @@
 use crate::batch::{BaseChain, ChainPolicy, NfHook};
 
-/// `xtables_ipv4` in `nft.c` of iptables.
+/// A chain of `xtables_ipv4` in iptables' `nft.c`.
 const fn chain(
     table: &'static str,
     name: &'static str,
@@ -11,7 +11,7 @@ const fn chain(
     (table, name, BaseChain { kind, hook, priority, policy: Some(ChainPolicy::Accept) })
 }
 
-/// Table, name, definition.
+/// Each chain's table, name and definition.
 pub const BUILT_IN: [(&str, &str, BaseChain<'static>); 17] = [
     chain("raw", "PREROUTING", "filter", NfHook::Prerouting, -300),
     chain("raw", "OUTPUT", "filter", NfHook::Output, -300),
@@ -32,7 +32,7 @@ pub const BUILT_IN: [(&str, &str, BaseChain<'static>); 17] = [
     chain("nat", "POSTROUTING", "nat", NfHook::Postrouting, 100),
 ];
 
-/// By table and name.
+/// Returns the chain with this name.
 pub fn built_in(table: &str, name: &str) -> Option<BaseChain<'static>> {
     BUILT_IN.iter().find(|(of, chain, _)| (*of, *chain) == (table, name)).map(|(_, _, chain)| *chain)
 }

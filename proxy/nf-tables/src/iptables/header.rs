@@ -16,29 +16,29 @@ pub struct InterfaceMatch<'a> {
     pub name: &'a str,
     /// `name` is a prefix (`cni+`).
     pub prefix: bool,
-    /// Any other interface.
+    /// Matches any other interface.
     pub negated: bool,
 }
 
 /// `-s` or `-d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// In the network.
+    /// An address in the network.
     pub address: IpAddr,
     /// In bits; 0 matches all.
     pub length: u8,
-    /// Any other address.
+    /// Matches any other address.
     pub negated: bool,
 }
 
 impl Prefix {
-    /// One address.
+    /// Returns the prefix of one address.
     pub fn host(address: IpAddr) -> Prefix {
         Prefix { address, length: if address.is_ipv4() { 32 } else { 128 }, negated: false }
     }
 }
 
-/// The part before the matches.
+/// A rule's part before the matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RuleHeader<'a> {
     /// `-i`.
@@ -54,7 +54,7 @@ pub struct RuleHeader<'a> {
 }
 
 impl RuleHeader<'_> {
-    /// In the order of iptables-nft 1.8.9.
+    /// Writes in the order of iptables-nft 1.8.9.
     pub(super) fn write(&self, family: Family, rule: &mut Rule) {
         if let Some(interface) = &self.input {
             write_interface(interface, MetaKey::IIFNAME, rule);
@@ -65,7 +65,7 @@ impl RuleHeader<'_> {
         if let Some(protocol) = self.protocol {
             rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, CmpOp::Equal, &[protocol]);
         }
-        // In `struct iphdr` and `struct ipv6hdr`.
+        // Offsets in `struct iphdr` and `struct ipv6hdr`.
         let (source, destination) = if family == Family::Ipv6 { (8, 24) } else { (12, 16) };
         if let Some(prefix) = &self.source {
             write_prefix(prefix, family, source, rule);
@@ -76,7 +76,7 @@ impl RuleHeader<'_> {
     }
 }
 
-/// Whole names have a final zero, prefixes none.
+/// Writes whole names with a final zero, prefixes without.
 fn write_interface(interface: &InterfaceMatch<'_>, key: MetaKey, rule: &mut Rule) {
     let name = interface.name.as_bytes();
     let most = INTERFACE_MAX - usize::from(interface.prefix);

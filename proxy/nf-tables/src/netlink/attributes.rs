@@ -10,31 +10,31 @@ const TYPE_MASK: u16 = 0x3fff;
 pub struct Attribute<'a> {
     /// The type.
     pub kind: u16,
-    /// Without padding.
+    /// The value without padding.
     pub value: &'a [u8],
 }
 
-/// Up to a truncated one.
+/// Attributes, up to a truncated one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// In these bytes.
+    /// Returns the attributes in these bytes.
     pub fn new(bytes: &'a [u8]) -> Attributes<'a> {
         Attributes(bytes)
     }
 
-    /// After `length` bytes.
+    /// Returns the attributes after `length` bytes.
     pub fn after_header(payload: &'a [u8], length: usize) -> Attributes<'a> {
         Attributes(payload.get(length..).unwrap_or_default())
     }
 
-    /// The last of the type, as in the kernel.
+    /// Returns the last attribute of the type, like the kernel.
     pub fn get(self, kind: u16) -> Option<&'a [u8]> {
         self.filter(|attribute| attribute.kind == kind).last().map(|attribute| attribute.value)
     }
 
-    /// Empty without the attribute.
+    /// Returns an attribute's attributes; empty without it.
     pub fn nested(self, kind: u16) -> Attributes<'a> {
         Attributes(self.get(kind).unwrap_or_default())
     }
@@ -43,43 +43,43 @@ impl<'a> Attributes<'a> {
         self.get(kind)?.try_into().ok()
     }
 
-    /// One byte.
+    /// Returns one byte.
     pub fn u8(self, kind: u16) -> Option<u8> {
         self.array(kind).map(u8::from_ne_bytes)
     }
 
-    /// Host order.
+    /// Reads in host order.
     pub fn u16(self, kind: u16) -> Option<u16> {
         self.array(kind).map(u16::from_ne_bytes)
     }
 
-    /// Host order.
+    /// Reads in host order.
     pub fn u32(self, kind: u16) -> Option<u32> {
         self.array(kind).map(u32::from_ne_bytes)
     }
 
-    /// Network order.
+    /// Reads in network order.
     pub fn be16(self, kind: u16) -> Option<u16> {
         self.array(kind).map(u16::from_be_bytes)
     }
 
-    /// Network order.
+    /// Reads in network order.
     pub fn be32(self, kind: u16) -> Option<u32> {
         self.array(kind).map(u32::from_be_bytes)
     }
 
-    /// Network order.
+    /// Reads in network order.
     pub fn be64(self, kind: u16) -> Option<u64> {
         self.array(kind).map(u64::from_be_bytes)
     }
 
-    /// Up to the first zero, if UTF-8.
+    /// Returns the text up to the first zero, if UTF-8.
     pub fn text(self, kind: u16) -> Option<&'a str> {
         text(self.get(kind)?)
     }
 }
 
-/// Up to the first zero, if UTF-8.
+/// Returns the text up to the first zero, if UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(bytes.get(..end)?).ok()

@@ -13,7 +13,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
 pub const HEADER_LENGTH: usize = 16;
 
-/// Without a payload.
+/// Returns a header without a payload.
 pub fn header(kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LENGTH] {
     let mut header = [0; HEADER_LENGTH];
     header[..4].copy_from_slice(&(HEADER_LENGTH as u32).to_ne_bytes());
@@ -23,7 +23,7 @@ pub fn header(kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LENGTH] {
     header
 }
 
-/// From `at` to the buffer's end.
+/// Sets the length of the message from `at` to the buffer's end.
 pub fn patch_length(bytes: &mut [u8], at: usize) {
     let length = u32::try_from(bytes.len() - at).unwrap_or(u32::MAX);
     if let Some(field) = bytes.get_mut(at..at + 4) {
@@ -44,19 +44,19 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// By message type.
+/// A message's content, by type.
 #[derive(Debug, Clone, Copy)]
 pub enum MessageContent<'a> {
-    /// `NLMSG_ERROR`; 0 acknowledges.
+    /// `NLMSG_ERROR`; code 0 acknowledges.
     Answer {
-        /// A positive error.
+        /// A positive error number, or 0.
         code: i32,
         /// Explanation (`NETLINK_EXT_ACK`).
         text: Option<&'a str>,
     },
     /// `NLMSG_DONE`: the end of a dump.
     Done {
-        /// Positive, or 0.
+        /// A positive error number, or 0.
         code: i32,
     },
     /// Protocol header and attributes.
@@ -64,7 +64,7 @@ pub enum MessageContent<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// By message type.
+    /// Returns the content, by type.
     pub fn content(&self) -> MessageContent<'a> {
         let code = || self.payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code).wrapping_neg());
         match self.kind {
@@ -80,12 +80,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The last may be truncated.
+/// Messages, of which the last may be truncated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
-    /// In these bytes.
+    /// Returns the messages in these bytes.
     pub fn new(bytes: &'a [u8]) -> Messages<'a> {
         Messages(bytes)
     }

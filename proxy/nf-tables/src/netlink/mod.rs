@@ -1,7 +1,7 @@
 //! The netlink codec: writes into one buffer, reads in place.
 //!
-//! Serves every netlink protocol (`Documentation/userspace-api/netlink/intro.rst`). Readers neither panic nor allocate,
-//! whatever the bytes.
+//! Supports every netlink protocol (`Documentation/userspace-api/netlink/intro.rst`). Readers neither panic nor
+//! allocate, whatever the bytes.
 
 mod attributes;
 mod message;

@@ -11,7 +11,7 @@ const NAME_MAX: usize = 255;
 /// `NLA_HDRLEN`.
 pub(super) const HEADER: usize = 4;
 
-/// Keeps the first error.
+/// Encodes attributes, and keeps the first error.
 #[derive(Debug, Clone, Default)]
 pub struct AttributeWriter {
     pub(crate) bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct AttributeWriter {
 }
 
 impl AttributeWriter {
-    /// `header` has a multiple of four bytes.
+    /// Starts with `header`, a multiple of four bytes.
     pub fn after_header(header: &[u8]) -> AttributeWriter {
         AttributeWriter { bytes: header.to_vec(), error: None }
     }
@@ -38,7 +38,7 @@ impl AttributeWriter {
         self.error.as_ref()
     }
 
-    /// Forgets it.
+    /// Returns the first error, and forgets it.
     pub(crate) fn take_error(&mut self) -> Option<EncodeError> {
         self.error.take()
     }
@@ -62,17 +62,17 @@ impl AttributeWriter {
         }
     }
 
-    /// Network order.
+    /// Writes in network order.
     pub fn be32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Network order.
+    /// Writes in network order.
     pub fn be64(&mut self, kind: u16, value: u64) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// 1 to 255 bytes and a zero. Errors name `what`.
+    /// Writes 1 to 255 bytes and a zero. Errors name `what`.
     pub fn name(&mut self, kind: u16, what: &'static str, name: &str) {
         if name.is_empty() || name.len() > NAME_MAX || name.as_bytes().contains(&0) {
             self.fail(EncodeError::Name { what, name: name.to_owned(), most: NAME_MAX });
@@ -91,12 +91,12 @@ impl AttributeWriter {
         self.close(open);
     }
 
-    /// From encoded attributes.
+    /// Writes encoded attributes as nested ones.
     pub fn put_nested(&mut self, kind: u16, attributes: &[u8]) {
         self.put(kind | NESTED, attributes);
     }
 
-    /// Until [`AttributeWriter::close`].
+    /// Begins an attribute that lasts until [`AttributeWriter::close`].
     pub fn open(&mut self, kind: u16) -> OpenAttribute {
         let open = OpenAttribute(self.bytes.len());
         self.bytes.extend_from_slice(&[0, 0]);
@@ -122,7 +122,7 @@ impl AttributeWriter {
     }
 }
 
-/// Its offset.
+/// The offset of an open attribute.
 #[derive(Debug)]
 #[must_use]
 pub struct OpenAttribute(usize);

@@ -15,16 +15,16 @@ pub enum NatKind {
     Destination = 1,
 }
 
-/// Address and port in registers.
+/// Translation to address and port in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nat {
-    /// Translated address.
+    /// The address that is translated.
     pub kind: NatKind,
-    /// Also in `inet` tables.
+    /// The addresses' family, also in `inet` tables.
     pub family: Family,
     /// New address.
     pub address: Option<Register>,
-    /// Network order.
+    /// The new port, in network order.
     pub port: Option<Register>,
     /// `NF_NAT_RANGE_*`: random-fully is 0x10.
     pub flags: u32,
@@ -45,9 +45,9 @@ pub enum Reject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SetUpdate {
-    /// Unless it exists.
+    /// Adds the key, unless it exists.
     Add = 0,
-    /// Or restarts its timeout.
+    /// Adds the key, or restarts its timeout.
     Update = 1,
     /// Deletes the key.
     Delete = 2,
@@ -55,12 +55,12 @@ pub enum SetUpdate {
 
 /// Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
-    /// From zero (`enum nft_counter_attributes`).
+    /// Counts from zero (`enum nft_counter_attributes`).
     pub fn counter(&mut self) -> &mut Rule {
         self.counter_from(0, 0)
     }
 
-    /// From these values.
+    /// Counts from these values.
     pub fn counter_from(&mut self, packets: u64, bytes: u64) -> &mut Rule {
         self.expression("counter", |writer| {
             writer.be64(1, bytes);
@@ -76,12 +76,12 @@ impl Rule {
         })
     }
 
-    /// In forward base chains (`enum nft_offload_attributes`).
+    /// Adds connections to a flowtable, in forward base chains (`enum nft_offload_attributes`).
     pub fn flow_add(&mut self, flowtable: &str) -> &mut Rule {
         self.expression("flow_offload", |writer| writer.name(1, "flowtable", flowtable))
     }
 
-    /// From a register (`enum nft_meta_attributes`).
+    /// Sets a field from a register (`enum nft_meta_attributes`).
     pub fn set_meta(&mut self, key: MetaKey, from: Register) -> &mut Rule {
         self.expression("meta", |writer| {
             writer.be32(2, key.0);
@@ -140,8 +140,8 @@ impl Rule {
         })
     }
 
-    /// For [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC) (`enum nft_dynset_attributes`). `timeout` is in
-    /// milliseconds; 0 is the default.
+    /// Changes a set with [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC) (`enum nft_dynset_attributes`). `timeout` is
+    /// in milliseconds; 0 is the set's default.
     pub fn update_set(&mut self, set: &str, update: SetUpdate, key: Register, timeout: u64) -> &mut Rule {
         self.expression("dynset", |writer| {
             writer.name(1, "set", set);

@@ -7,7 +7,7 @@ use super::{Rule, value};
 pub struct Register(pub(super) u32);
 
 impl Register {
-    /// Of immediates and verdict maps.
+    /// Register of verdicts.
     pub const VERDICT: Register = Register(0);
     /// First 16 bytes.
     pub const R1: Register = Register(1);
@@ -18,7 +18,7 @@ impl Register {
     /// Fourth 16 bytes.
     pub const R4: Register = Register(4);
 
-    /// `NFT_REG32_00` plus `index`. The kernel reports the first of four as the 16-byte register.
+    /// Returns `NFT_REG32_00` plus `index`. The kernel reports the first of four as the 16-byte register.
     pub fn word(index: u32) -> Register {
         if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
     }
@@ -74,7 +74,7 @@ impl CtKey {
 pub enum FibResult {
     /// Output interface's index.
     Oif = 1,
-    /// Its name.
+    /// Output interface's name.
     Oifname = 2,
     /// `RTN_LOCAL` is 2.
     AddressType = 3,
@@ -104,7 +104,7 @@ pub struct Bitwise<'a> {
     pub xor: &'a [u8],
 }
 
-/// In the same table.
+/// A lookup in the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     set: &'a str,
@@ -113,12 +113,12 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// The set has the key.
+    /// Matches if the set has the key.
     pub fn set(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: false }
     }
 
-    /// The set lacks the key.
+    /// Matches if the set lacks the key.
     pub fn not_in(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: true }
     }
@@ -157,7 +157,7 @@ impl Rule {
         })
     }
 
-    /// Eight-byte numbers (`enum nft_byteorder_attributes`).
+    /// Converts eight-byte numbers (`enum nft_byteorder_attributes`).
     pub fn to_network_order(&mut self, from: Register, to: Register) -> &mut Rule {
         self.expression("byteorder", |writer| {
             writer.be32(1, from.0);
@@ -178,7 +178,7 @@ impl Rule {
         })
     }
 
-    /// Below `modulus`, plus `offset` (`enum nft_ng_attributes`).
+    /// Loads a number below `modulus`, plus `offset` (`enum nft_ng_attributes`).
     pub fn numgen(&mut self, kind: Numgen, modulus: u32, offset: u32, to: Register) -> &mut Rule {
         self.expression("numgen", |writer| {
             writer.be32(1, to.0);
@@ -200,7 +200,7 @@ impl Rule {
         })
     }
 
-    /// A constant (`enum nft_immediate_attributes`).
+    /// Loads a constant (`enum nft_immediate_attributes`).
     pub fn immediate(&mut self, data: &[u8], to: Register) -> &mut Rule {
         self.expression("immediate", |writer| {
             writer.be32(1, to.0);

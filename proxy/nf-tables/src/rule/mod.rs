@@ -28,7 +28,7 @@ const COMMENT_MAX: usize = 128;
 /// `NFTA_RULE_COMPAT`: for the kernel's checks of xt matches and targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XtCompat {
-    /// 0 for any.
+    /// The protocol; 0 for any.
     pub protocol: u32,
     /// `NFT_RULE_COMPAT_F_INV`.
     pub inverted: bool,
@@ -59,7 +59,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Matches every packet.
+    /// Returns a rule that matches every packet.
     pub fn new() -> Rule {
         Rule::default()
     }
@@ -78,12 +78,12 @@ impl Rule {
         self.count
     }
 
-    /// Without expressions.
+    /// Whether the rule has no expressions.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// For `NFTA_RULE_EXPRESSIONS`.
+    /// Returns the bytes for `NFTA_RULE_EXPRESSIONS`.
     pub fn expressions(&self) -> &[u8] {
         &self.writer.bytes
     }
@@ -106,23 +106,23 @@ impl Rule {
         self
     }
 
-    /// Encoded attributes.
+    /// Appends an expression with encoded attributes.
     pub fn raw(&mut self, name: &str, attributes: &[u8]) -> &mut Rule {
         self.expression(name, |writer| writer.bytes.extend_from_slice(attributes))
     }
 
-    /// For xt extensions.
+    /// Sets the protocol for xt extensions.
     pub fn set_compat(&mut self, compat: XtCompat) -> &mut Rule {
         self.compat = Some(compat);
         self
     }
 
-    /// For xt extensions.
+    /// Returns the protocol for xt extensions.
     pub fn compat(&self) -> Option<XtCompat> {
         self.compat
     }
 
-    /// At most 256 bytes.
+    /// Sets at most 256 bytes.
     pub fn set_user_data(&mut self, bytes: &[u8]) -> &mut Rule {
         if bytes.len() > NFT_USERDATA_MAXLEN {
             self.fail_long("user data", bytes.len(), NFT_USERDATA_MAXLEN);
@@ -132,7 +132,7 @@ impl Rule {
         self
     }
 
-    /// At most 127 bytes, as `nft` stores it.
+    /// Sets a comment of at most 127 bytes, as `nft` does.
     pub fn set_comment(&mut self, text: &str) -> &mut Rule {
         self.user_data.clear();
         match u8::try_from(text.len() + 1) {

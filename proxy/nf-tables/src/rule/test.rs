@@ -31,7 +31,7 @@ impl CmpOp {
 
 /// Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
-    /// With a constant (`enum nft_cmp_attributes`).
+    /// Compares with a constant (`enum nft_cmp_attributes`).
     pub fn cmp(&mut self, register: Register, compare: CmpOp, with: &[u8]) -> &mut Rule {
         self.expression("cmp", |writer| {
             writer.be32(1, register.0);
@@ -40,7 +40,7 @@ impl Rule {
         })
     }
 
-    /// Inclusive range; `inverted`: outside (`enum nft_range_attributes`).
+    /// Matches inside an inclusive range; `inverted`: outside (`enum nft_range_attributes`).
     pub fn range(&mut self, register: Register, from: &[u8], to: &[u8], inverted: bool) -> &mut Rule {
         self.expression("range", |writer| {
             writer.be32(1, register.0);
@@ -60,7 +60,7 @@ impl Rule {
         self.extension("target", extension.name, extension.revision, &extension.info)
     }
 
-    /// A multiple of eight bytes (`XT_ALIGN`).
+    /// Appends an extension; `info` has a multiple of eight bytes (`XT_ALIGN`).
     pub(crate) fn extension(&mut self, kind: &str, name: &str, revision: u32, info: &[u8]) -> &mut Rule {
         self.expression(kind, |writer| {
             writer.name(1, "xt extension", name);

@@ -22,10 +22,10 @@ const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
 const GET_RULES: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETRULE as u16;
 /// A shorter answer arrived in one datagram of at least 4 KiB less 320 bytes (`netlink_dump`).
 const ONE_PIECE: usize = 2048;
-/// While the tables keep changing.
+/// The most dumps while the tables keep changing.
 const DUMPS: usize = 100;
 
-/// Type, flags besides `NLM_F_REQUEST`, family.
+/// A request's type, flags besides `NLM_F_REQUEST`, and family.
 pub(super) struct Request {
     pub(super) what: &'static str,
     pub(super) kind: u16,
@@ -40,7 +40,7 @@ impl Request {
 }
 
 enum DumpOutcome {
-    /// The generation's lower half.
+    /// The whole answer, and the lower half of its generation.
     Whole(Option<u16>),
     /// A change interrupted the dump.
     Interrupted,
@@ -48,7 +48,7 @@ enum DumpOutcome {
     Refused(i32),
 }
 
-/// Without counters: the first three attributes are names, handles and flags.
+/// Returns a hash of the first three attributes: names, handles and flags, but no counters.
 fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let names = objects.flatten().filter(|attribute| attribute.kind <= 3);
@@ -56,7 +56,8 @@ fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     hasher.finish()
 }
 
-/// Each rule follows its committed predecessor (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), which old kernels omit.
+/// Whether each rule follows its committed predecessor (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), which old
+/// kernels omit.
 fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool {
     // `NFTA_RULE_CHAIN`, `NFTA_RULE_HANDLE`, `NFTA_RULE_POSITION`.
     let mut places = rules.map(|rule| (rule.get(2), rule.be64(3), rule.be64(6)));
@@ -110,7 +111,7 @@ impl NfSocket {
         })
     }
 
-    /// False if the object does not exist.
+    /// Returns false if the object does not exist.
     pub(super) fn ask_for(
         &mut self,
         request: &Request,
@@ -126,7 +127,7 @@ impl NfSocket {
         }
     }
 
-    /// Repeats until the answer is of one generation.
+    /// Repeats the request until the answer is of one generation.
     pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> Result<(), QueryError> {
         let failed = |source| QueryError { what: request.what, source };
         let dump = request.flags & flag::DUMP == flag::DUMP;
@@ -196,7 +197,7 @@ impl NfSocket {
                 match message.content() {
                     MessageContent::Answer { code, .. } | MessageContent::Done { code } => end = Some(code),
                     MessageContent::Payload(payload) => {
-                        // `res_id`, its lower half.
+                        // `res_id` is the generation's lower half.
                         let of = payload.get(2..NFGENMSG).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
                         interrupted |= *generation.get_or_insert(of) != of;
                         // Nothing else follows.
@@ -244,7 +245,7 @@ mod tests {
     fn a_gap_in_a_dump_and_a_rule_that_came_twice_are_seen() {
         assert!(rules(&[]));
         assert!(rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 8, Some(9)), ("b", 1, None), ("b", 2, Some(1))]));
-        // Another program deleted 9 between two datagrams.
+        // Another program deleted rule 9 between two datagrams.
         assert!(!rules(&[("a", 7, None), ("a", 8, Some(9))]));
         assert!(!rules(&[("a", 8, Some(9))]));
         assert!(!rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 9, Some(7)), ("a", 8, Some(9))]));

@@ -18,12 +18,12 @@ use crate::netlink::{Attributes, Message, MessageContent, Messages};
 /// Kernel-internal (`include/linux/errno.h`: 85 in `asm-generic`).
 const RESTART: i32 = libc::ERESTART;
 
-/// Of an applied batch.
+/// The result of an applied batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
     /// `None`: nothing changed, or the first operation adds no table, chain, rule or set.
     pub generation: Option<u32>,
-    /// Of the first addition, and those with [`Batch::set_echo`].
+    /// Handles of the first addition, and of those with [`Batch::set_echo`].
     pub handles: Vec<(Operation, u64)>,
 }
 
@@ -31,14 +31,14 @@ pub struct Committed {
 struct CommitAnswers {
     committed: Committed,
     errors: Vec<(u32, i32, Option<String>)>,
-    /// The first answer was an error.
+    /// Whether the first answer was an error.
     error_first: bool,
     acknowledged: usize,
     ended: bool,
 }
 
 impl NfSocket {
-    /// In one system call.
+    /// Sends the batch in one system call.
     pub fn commit(&mut self, batch: &Batch) -> Result<Committed, CommitError> {
         if batch.is_empty() {
             return Ok(Committed::default());
@@ -116,7 +116,7 @@ impl CommitAnswers {
             let lost = CommitError::Unknown(Errno::ENOBUFS.into());
             return if acknowledged > 0 { Ok(committed) } else { Err(lost) };
         };
-        // Both acknowledgements follow an error.
+        // The kernel acknowledges both operations even after an error.
         let asked_for = batch.messages().min(2);
         let whole = error_first && errors.len() == 1 && acknowledged == asked_for;
         match (*sequence, *code) {

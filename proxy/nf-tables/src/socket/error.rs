@@ -27,16 +27,16 @@ impl fmt::Display for OperationRefusal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// Some may depend on others.
+    /// The refused operations; some may depend on others.
     #[error("the kernel refuses {} of the batch's operations, the first of them {}", .0.len(), first(.0))]
     Refused(Vec<OperationRefusal>),
-    /// Circular jumps (`ELOOP`, `EMLINK`), or memory.
+    /// Circular jumps (`ELOOP`, `EMLINK`), or too little memory.
     #[error("the kernel refuses the batch as a whole: {0}")]
     Whole(io::Error),
-    /// Another generation.
+    /// The tables have another generation.
     #[error("the tables changed in between")]
     Restart,
-    /// Exceeds the send buffer.
+    /// The batch exceeds the send buffer.
     #[error("the batch has {bytes} bytes, and {limit} can be sent: split it")]
     TooLarge {
         /// Batch's bytes.
@@ -44,13 +44,13 @@ pub enum CommitError {
         /// Socket's limit.
         limit: usize,
     },
-    /// No `CAP_NET_ADMIN` here.
+    /// No `CAP_NET_ADMIN` in this namespace.
     #[error("changing nf_tables needs CAP_NET_ADMIN in this network namespace")]
     NotPermitted,
     /// Sending failed.
     #[error("cannot send the batch: {0}")]
     Send(io::Error),
-    /// Perhaps applied.
+    /// The batch was perhaps applied.
     #[error("the kernel's answer to the batch was lost: {0}")]
     Unknown(io::Error),
 }

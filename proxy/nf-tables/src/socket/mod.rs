@@ -20,15 +20,15 @@ use crate::netlink::AttributeWriter;
 pub use commit::Committed;
 pub use error::{CommitError, OperationRefusal, QueryError};
 
-/// The kernel answers before a send returns.
+/// The kernel normally answers before a send returns.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The kernel doubles it, and allocates only what a batch needs.
+/// The kernel doubles this size, and allocates only what a batch needs.
 const SEND_BUFFER: usize = 1 << 29;
-/// For some thousands of answers.
+/// In bytes: some thousands of answers.
 const RECEIVE_BUFFER: usize = 1 << 24;
-/// Reserved by the kernel (`netlink_sendmsg`).
+/// The bytes that the kernel reserves (`netlink_sendmsg`).
 const RESERVED: usize = 32;
-/// Dumps have up to 32 KiB (`netlink(7)`).
+/// A dump's datagrams have up to 32 KiB (`netlink(7)`).
 const PIECE: usize = 1 << 16;
 
 /// Needs `CAP_NET_ADMIN` in the namespace's user namespace.
@@ -37,26 +37,26 @@ pub struct NfSocket {
     socket: netlink_sys::Socket,
     largest_batch: usize,
     sequence: u32,
-    /// Of the last dump.
+    /// The generation of the last dump.
     read_at: Option<u32>,
-    /// Of all dumps in [`NfSocket::snapshot`].
+    /// The generation of all dumps in [`NfSocket::snapshot`].
     snapshot: Option<u32>,
     stale: bool,
     piece: Vec<u8>,
     question: AttributeWriter,
     answer: Vec<u8>,
-    /// For another request's answer.
+    /// A buffer for another answer.
     spare: Vec<u8>,
 }
 
 impl NfSocket {
-    /// In this thread's network namespace. Buffers exceed `net.core.wmem_max` only with `CAP_NET_ADMIN` in the initial
-    /// user namespace.
+    /// Opens a socket in this thread's network namespace. Buffers exceed `net.core.wmem_max` only with `CAP_NET_ADMIN`
+    /// in the initial user namespace.
     pub fn open() -> io::Result<NfSocket> {
         let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Old kernels support neither.
+        // Old kernels support neither option.
         let _ = (socket.set_cap_ack(true), socket.set_ext_ack(true));
         if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
             // The kernel caps the value.
@@ -82,7 +82,7 @@ impl NfSocket {
         })
     }
 
-    /// Limit of [`Batch::len`](crate::Batch::len).
+    /// Returns the limit of [`Batch::len`](crate::Batch::len).
     pub fn largest_batch(&self) -> usize {
         self.largest_batch
     }

@@ -20,7 +20,7 @@ const IPSET_ATTR_SETNAME: u16 = 2;
 const IPSET_ATTR_INDEX: u16 = 11;
 
 impl NfSocket {
-    /// Of this network namespace; every effective commit changes it.
+    /// Returns this network namespace's generation, which every effective commit changes.
     pub fn generation(&mut self) -> Result<u32, QueryError> {
         // `NFTA_GEN_ID`.
         let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
@@ -29,26 +29,26 @@ impl NfSocket {
         generation.ok_or(QueryError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
     }
 
-    /// Generation of the last dump.
+    /// Returns the last dump's generation.
     pub fn read_at(&self) -> Option<u32> {
         self.read_at
     }
 
-    /// Of a family.
+    /// Lists a family's tables.
     pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, QueryError> {
         let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(TableInfo::read))
     }
 
-    /// Of all tables.
+    /// Lists all tables' chains.
     pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, QueryError> {
         let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(ChainInfo::read))
     }
 
-    /// If it exists.
+    /// Returns the chain, if it exists.
     pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, QueryError> {
         // `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`.
         let request = Request::new("a chain", libc::NFT_MSG_GETCHAIN, flag::ACK, table.family);
@@ -59,7 +59,7 @@ impl NfSocket {
         Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
     }
 
-    /// If it exists.
+    /// Returns the table, if it exists.
     pub fn table(&mut self, table: Table<'_>) -> Result<Option<TableInfo<'_>>, QueryError> {
         // `NFTA_TABLE_NAME`.
         let request = Request::new("a table", libc::NFT_MSG_GETTABLE, flag::ACK, table.family);
@@ -67,7 +67,7 @@ impl NfSocket {
         Ok(if there { self.objects().find_map(TableInfo::read) } else { None })
     }
 
-    /// Chain by chain. Costs the square of their number.
+    /// Lists rules chain by chain. Costs the square of their number.
     pub fn table_rules(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = RuleInfo<'_>>, QueryError> {
         // `NFTA_RULE_TABLE`.
         let request = Request::new("the rules of a table", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
@@ -75,7 +75,7 @@ impl NfSocket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// Costs time proportional to their number.
+    /// Lists a chain's rules in time proportional to their number.
     pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, QueryError> {
         // `NFTA_RULE_TABLE`, `NFTA_RULE_CHAIN`.
         let request = Request::new("the rules of a chain", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
@@ -86,7 +86,7 @@ impl NfSocket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// Of a table.
+    /// Lists a table's flowtables.
     pub fn flowtables(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = FlowtableInfo<'_>>, QueryError> {
         const NFT_MSG_GETFLOWTABLE: libc::c_int = 23;
         // `NFTA_FLOWTABLE_TABLE`.
@@ -95,7 +95,7 @@ impl NfSocket {
         Ok(self.objects().filter_map(FlowtableInfo::read))
     }
 
-    /// Of a table.
+    /// Lists a table's sets.
     pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, QueryError> {
         // `NFTA_SET_TABLE`.
         let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
@@ -103,8 +103,8 @@ impl NfSocket {
         Ok(self.objects().filter_map(SetInfo::read))
     }
 
-    /// Packets and timeouts change sets without a new generation. So a large dump is not repeated, and may miss
-    /// elements during another program's commits.
+    /// Lists a set's elements. Packets and timeouts change sets without a new generation. So a large dump is not
+    /// repeated, and may miss elements during another program's commits.
     pub fn elements(
         &mut self,
         table: Table<'_>,
@@ -120,7 +120,7 @@ impl NfSocket {
         Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
     }
 
-    /// For [`xt::set`](crate::xt::set). Swaps and new sets change it.
+    /// Returns an IP set's number for [`xt::set`](crate::xt::set). Swaps and new sets change it.
     pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, QueryError> {
         let request = Request { what: "an IP set", kind: IPSET_CMD_GET_BYNAME, flags: flag::ACK, family: Family::Ipv4 };
         let there = self.ask_for(&request, |writer| {
@@ -132,7 +132,7 @@ impl NfSocket {
         Ok(if there { self.objects().find_map(index) } else { None })
     }
 
-    /// By its number.
+    /// Returns the name of the IP set with this number.
     pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, QueryError> {
         let request =
             Request { what: "an IP set", kind: IPSET_CMD_GET_BYINDEX, flags: flag::ACK, family: Family::Ipv4 };

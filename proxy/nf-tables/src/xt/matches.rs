@@ -25,16 +25,16 @@ pub fn comment(text: &str) -> Result<XtExtension<COMMENT_LENGTH>, EncodeError> {
     Ok(XtExtension::new("comment", 0).at(0, fitting("comment", text, COMMENT_LENGTH)?))
 }
 
-/// Bits of `1 << RTN_…`; 0 matches any.
+/// Address types as bits `1 << RTN_…`; 0 matches any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AddrTypeMatch {
     /// Source types.
     pub source: u16,
-    /// Any other type.
+    /// Matches any other type.
     pub source_inverted: bool,
     /// Destination types.
     pub destination: u16,
-    /// Any other type.
+    /// Matches any other type.
     pub destination_inverted: bool,
 }
 
@@ -67,13 +67,13 @@ pub fn address_type(wanted: AddrTypeMatch) -> XtExtension<8> {
 
 /// `XT_CONNTRACK_STATE_…` in `xt_conntrack.h`.
 pub type CtStates = u16;
-/// conntrack rejects it.
+/// Packets that conntrack rejects.
 pub const INVALID: CtStates = 1;
-/// Of a connection with replies, or related.
+/// Packets of a connection with replies, or related ones.
 pub const RELATED_ESTABLISHED: CtStates = 0b110;
 /// A first packet.
 pub const NEW: CtStates = 1 << 3;
-/// Destination was translated.
+/// The destination was translated.
 pub const STATE_DNAT: CtStates = 1 << 7;
 
 /// `-m conntrack --ctstate` (`xt_conntrack.h`, `struct xt_conntrack_mtinfo3`).
@@ -112,7 +112,7 @@ fn recent(list: &str, mask: IpAddr, check_set: u8, seconds: u32) -> Result<XtExt
     })
 }
 
-/// Per dimension.
+/// What a dimension of the set matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetDirection {
     /// `src`.
@@ -147,7 +147,7 @@ pub fn udp() -> XtExtension<16> {
 /// `-m sctp`, with an optional `--dport` (`xt_sctp.h`, `struct xt_sctp_info`).
 pub fn sctp(destination_port: Option<u16>) -> XtExtension<296> {
     const DESTINATION_PORTS: u32 = 2;
-    // As iptables fills unused `flag_info`.
+    // iptables fills unused `flag_info` with these bytes.
     let info = [268, 271, 274, 277].into_iter().fold(XtExtension::new("sctp", 0), |info, at| info.at(at, &[0xff]));
     match destination_port {
         Some(port) => info.u16(0, port).u16(2, port).u32(284, DESTINATION_PORTS),

@@ -12,10 +12,10 @@ pub use matches::{
 };
 pub use targets::{dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, set_xmark};
 
-/// `N` bytes of data.
+/// A match or target with `N` bytes of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XtExtension<const N: usize> {
-    /// Such as `DNAT`.
+    /// The name, such as `DNAT`.
     pub name: &'static str,
     /// Structure's revision.
     pub revision: u32,
@@ -28,7 +28,7 @@ impl<const N: usize> XtExtension<N> {
         XtExtension { name, revision, info: [0; N] }
     }
 
-    /// Offsets are constants.
+    /// Writes at a constant offset.
     pub(crate) fn at(mut self, offset: usize, bytes: &[u8]) -> XtExtension<N> {
         if let Some(room) = self.info.get_mut(offset..offset + bytes.len()) {
             room.copy_from_slice(bytes);

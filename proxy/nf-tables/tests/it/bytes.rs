@@ -4,7 +4,7 @@ use nf_tables::iptables::{InterfaceMatch, Prefix, RuleBuilder, RuleHeader};
 use nf_tables::xt::{self, AddrTypeMatch, SetDirection};
 use nf_tables::{Batch, Element, ElementValue, EncodeError, Family, NfVerdict, Rule, Table, expressions};
 
-/// `name type=value …`, hexadecimal.
+/// Returns `name type=value …`, in hexadecimal.
 fn shown(rule: &Rule) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let one = |expression: nf_tables::Expression<'_>| {
@@ -139,7 +139,7 @@ fn a_mistake_leaves_the_batch_as_it_was() {
     let elements = [Element::new(&[1]), Element::to(&[2], ElementValue::Data(&long))];
     assert!(batch.add_elements(table, "s", elements).is_err());
     assert_eq!((batch.len(), batch.operations(), batch.messages()), before);
-    // Twice 40,000 bytes exceed a rule.
+    // Two expressions of 40,000 bytes are too long for a rule.
     let mut rule = Rule::new();
     rule.raw("a", &long[..40_000]).raw("b", &long[..40_000]);
     let error = EncodeError::AttributeTooLong { kind: 4, length: rule.expressions().len() };

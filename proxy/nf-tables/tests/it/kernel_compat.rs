@@ -229,13 +229,13 @@ fn of_sets(family: Family, socket: &mut NfSocket) -> Vec<RuleForm> {
 
 const FAMILIES: [(Family, &str); 2] = [(Family::Ipv4, "iptables-nft"), (Family::Ipv6, "ip6tables-nft")];
 
-/// Without comments.
+/// Returns a dump without comments.
 fn save(command: &str) -> String {
     let printed = shell(&format!("{command}-save"));
     printed.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
 }
 
-/// One per rule, so that a failure names it.
+/// One chain per rule, so that a failure names the rule.
 fn chain(at: usize) -> String {
     format!("FORM-{at}")
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::support::{TABLE, comments, inside, named, refused};
 use nf_tables::{Batch, NfSocket, RulePosition};
 
-/// `write` runs in bursts. A dump needs the pause between two, which lasts until the next check ends.
+/// Runs `check` while `write` runs in bursts. A dump needs the pause between two, which lasts until the next check
+/// ends.
 fn read_while(mut write: impl FnMut(&mut NfSocket) + Send, mut check: impl FnMut(&mut NfSocket) -> Result<(), String>) {
     let (stop, readings) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -103,7 +104,7 @@ fn a_dump_is_of_one_generation() {
     if !inside!() {
         return;
     }
-    // In one datagram and in two.
+    // Dumps of one datagram and of two.
     [200, 400].into_iter().for_each(versions_of);
 }
 

@@ -9,7 +9,6 @@ const R1: Register = Register::R1;
 
 type Write = fn(&mut Rule, Family);
 
-/// In chains with suitable hooks.
 const FORMS: &[(&str, Write)] = &[
     ("pre", |rule, family| {
         let offset = if family == Family::Ipv6 { 24 } else { 16 };

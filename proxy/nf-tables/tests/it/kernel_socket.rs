@@ -39,7 +39,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
         "{error}"
     );
 
-    // The first, the last, and the only operation.
+    // The refused operation is the first, the last, or the only one.
     for (first, last) in [(true, false), (false, true), (true, true)] {
         batch.clear();
         batch.add_table(TABLE).unwrap();
@@ -58,7 +58,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
     batch.delete_table(TABLE).unwrap();
     assert_eq!(refused(&socket.commit(&batch).unwrap_err()), [(0, libc::ENOENT)]);
 
-    // Without the error.
+    // The same batch without the error.
     batch.clear();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
@@ -398,7 +398,7 @@ fn without_the_capability_nothing_is_changed() {
     if !inside!() {
         return;
     }
-    // A child of the user namespace that owns the network namespace.
+    // Runs in a child of the user namespace that owns the network namespace.
     let mut command = Command::new("unshare");
     command.arg("-U").arg(std::env::current_exe().unwrap()).args(["--exact", this_test!(), "--nocapture"]);
     assert!(command.env(WITHOUT, "1").status().unwrap().success());

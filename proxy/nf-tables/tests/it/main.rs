@@ -1,4 +1,4 @@
-//! One program, because each links everything again.
+//! One program, because each program links everything again.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 #[cfg(target_endian = "little")]

@@ -1,4 +1,4 @@
-//! Filters of dumps (since 5.8; `ctnetlink_alloc_filter` in net/netfilter/nf_conntrack_netlink.c).
+//! Filters of conntrack dumps (since Linux 5.8; `ctnetlink_alloc_filter` in net/netfilter/nf_conntrack_netlink.c).
 
 use std::net::{IpAddr, SocketAddr};
 

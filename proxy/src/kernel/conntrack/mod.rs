@@ -29,7 +29,7 @@ const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
 const CTA_PROTOINFO: u16 = 4;
 const CTA_ID: u16 = 12;
-/// Only entries outside the default zone have one.
+/// Only entries outside the default zone have this attribute.
 const CTA_ZONE: u16 = 18;
 const CTA_TUPLE_IP: u16 = 1;
 const CTA_TUPLE_PROTO: u16 = 2;
@@ -48,7 +48,7 @@ const IPS_DST_NAT: u32 = 1 << 5;
 const CLOSED: [u8; 2] = [7, 8];
 
 pub trait Conntrack {
-    /// One step of a scan, with one dump per filter. A new scan begins with `anew`, and after an error.
+    /// Runs one step of a scan, which dumps once per filter. A new scan begins with `anew`, and after an error.
     fn delete_some(
         &mut self,
         family: Family,
@@ -81,7 +81,7 @@ pub struct ConntrackNetlink {
 }
 
 impl ConntrackNetlink {
-    /// A socket accepts no other request during a dump.
+    /// Drops a socket with an unfinished dump, because it accepts no other request.
     fn abort_scan(&mut self) {
         if self.scan.take().is_some_and(|scan| scan.is_dumping) {
             self.socket = None;

@@ -11,7 +11,7 @@ use super::{CT_DELETE, CT_GET, CTA_ID, CTA_TUPLE_ORIG, FlowFilter, connect, read
 use crate::kernel::netlink::NLM_F_DUMP;
 use crate::model::{Family, Flow};
 
-/// Some 15 ms, for which a sync may have to wait.
+/// A step takes some 15 ms, for which a sync may wait.
 pub const ENTRIES_PER_STEP: usize = 4096;
 /// A failed deletion takes 0.8 of the receive buffer's 208 KiB (`net.core.rmem_default`).
 pub const DELETIONS_PER_DATAGRAM: usize = 128;
@@ -36,7 +36,7 @@ impl ConntrackScan {
         ConntrackScan { family, rest: filters.to_vec(), is_dumping: false }
     }
 
-    /// `deletions` is another socket: refusals would mix with entries.
+    /// `deletions` is a second socket, because refusals would mix with the dump's entries.
     pub(super) fn step(
         &mut self,
         dump: &Socket,
@@ -109,7 +109,7 @@ impl DeletionBatch {
     }
 }
 
-/// The number of entries that expired first.
+/// Returns the number of entries that expired before their deletion.
 fn failures(socket: &Socket) -> io::Result<usize> {
     let mut failed = 0;
     loop {
@@ -117,7 +117,7 @@ fn failures(socket: &Socket) -> io::Result<usize> {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(failed),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => failed += 1,
-            // A smaller buffer lost some failures.
+            // The buffer overflowed, and the kernel dropped some failures.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
             Err(error) => return Err(error),
         }

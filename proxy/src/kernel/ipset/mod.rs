@@ -14,7 +14,7 @@ pub(crate) use netlink::fuzz;
 use super::netlink::NetlinkError;
 use crate::model::{Family, Protocol};
 
-/// `IPSET_DEFAULT_MAXELEM`, of a hash.
+/// `IPSET_DEFAULT_MAXELEM`: the default for hash sets.
 pub const DEFAULT_MAXELEM: u32 = 65_536;
 /// `IPSET_DEFAULT_HASHSIZE`, in buckets.
 pub const DEFAULT_HASHSIZE: u32 = 1024;
@@ -71,7 +71,7 @@ pub enum SetMember {
     Ip(IpAddr),
     IpPort(IpAddr, Protocol, u16),
     IpPortIp(IpAddr, Protocol, u16, IpAddr),
-    /// No host bits, and not /0.
+    /// The network has no host bits, and is not /0.
     IpPortNet(IpAddr, Protocol, u16, IpNet),
 }
 
@@ -86,7 +86,6 @@ impl SetMember {
         }
     }
 
-    /// The first address.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
             SetMember::Port(_) => None,
@@ -123,7 +122,7 @@ pub struct Set {
     pub kind: String,
     /// 0 for a bitmap.
     pub maxelem: u32,
-    /// Without undecodable ones.
+    /// Excludes undecodable members.
     pub members: BTreeSet<SetMember>,
 }
 
@@ -139,10 +138,10 @@ pub trait IpSets {
 
     fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError>;
 
-    /// In order; ignores existing and missing members.
+    /// Applies changes in order; ignores existing and missing members.
     fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError>;
 
-    /// Atomic, for sets of one type.
+    /// Swaps two sets of one type atomically.
     fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError>;
 
     /// Ignores a missing set. Fails while a rule refers to the set.

@@ -54,7 +54,7 @@ const ERR_EXIST: i32 = 4103;
 const ERR_BUSY: i32 = 4100;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
-/// Up to 72 bytes each; 65,535 fit.
+/// A member takes up to 72 bytes; 65,535 bytes fit into the attribute.
 const MEMBERS_PER_REQUEST: usize = 500;
 
 pub struct Nfnetlink {
@@ -136,7 +136,7 @@ impl IpSets for Nfnetlink {
                 let operation = format!("{verb} the set {} {} member(s) from {first} on", change.set, part.len());
                 let mut request = request_for(command, &change.set, operation);
                 request.harmless = &[ERR_EXIST];
-                // Mandatory with several members.
+                // ipset demands this attribute with several members.
                 request.body.put(ATTR_LINENO, &0u32.to_ne_bytes());
                 request.body.nest(ATTR_ADT, |members| {
                     part.iter().for_each(|member| members.nest(ATTR_DATA, |data| write_member(member, data)));
@@ -184,7 +184,7 @@ fn body(payload: &[u8]) -> Attributes<'_> {
     Attributes::after_header(payload, NFGENMSG)
 }
 
-/// `NFPROTO_IPV4`, `NFPROTO_IPV6`, or none for a bitmap.
+/// Returns `NFPROTO_IPV4`, `NFPROTO_IPV6`, or `NFPROTO_UNSPEC` for a bitmap.
 fn family_number(kind: SetType, family: Family) -> u8 {
     match family {
         _ if kind == SetType::BitmapPort => 0,

@@ -9,20 +9,20 @@ use crate::kernel::{capabilities, command};
 use crate::model::Family;
 use crate::ruleset::{RestoreLine, Transaction};
 
-/// Seconds.
+/// In seconds.
 pub(super) const LOCK_WAIT: &str = "5";
-/// 160,000 rules take a few seconds on a busy node.
+/// The time limit of a dump: 160,000 rules take a few seconds on a busy node.
 const READ: Duration = Duration::from_secs(60);
-/// Plus [`RESTORE_LINE`] per line.
+/// The time limit of a restore, plus [`RESTORE_LINE`] per line.
 const RESTORE: Duration = Duration::from_secs(30);
-/// `iptables-nft-restore` 1.8.9 took over five minutes for 270,000 lines.
+/// The extra time per line: `iptables-nft-restore` 1.8.9 took over five minutes for 270,000 lines.
 const RESTORE_LINE: Duration = Duration::from_millis(5);
 /// A pipe's capacity (pipe(7)).
 const PIECE: usize = 64 << 10;
 
 pub struct Commands {
     family: Family,
-    /// From the version text.
+    /// Whether the commands are iptables-nft, from their version text.
     is_nft: bool,
     references: ReferenceCounts,
     command: &'static str,
@@ -158,9 +158,9 @@ fn is_whole(text: &str) -> bool {
     balanced && !open
 }
 
-/// The input's line that a message such as `iptables-restore: line 7 failed` names.
+/// Returns the input's line that a message such as `iptables-restore: line 7 failed` names.
 fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, RestoreLine<'a>)> {
-    // Or `Error occurred at line: 7`.
+    // Another form of the message is `Error occurred at line: 7`.
     let after = message.split("line").nth(1)?.trim_start_matches([':', ' ']);
     let number: usize = after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()?;
     let mut of = None;

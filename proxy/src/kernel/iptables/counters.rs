@@ -10,7 +10,7 @@ pub struct CommandCounters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedRule {
     pub chain: String,
-    /// Without chain and counters.
+    /// The rule's text without chain and counters.
     pub rule: String,
     pub packets: u64,
 }
@@ -20,21 +20,21 @@ impl CommandCounters {
         CommandCounters { command: command.to_owned(), save: save.to_owned() }
     }
 
-    /// With legacy this reads the whole table.
+    /// iptables-legacy reads the whole table.
     pub fn of_chain(&self, table: Table, chain: &str) -> Result<Vec<CountedRule>, IptablesError> {
         let arguments = ["-w", LOCK_WAIT, "-t", table.as_str(), "-v", "-S", chain];
         let output = read(&self.command, &arguments)?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(listed).collect())
     }
 
-    /// As expensive as a full dump.
+    /// Costs as much as a full dump.
     pub fn of_table(&self, table: Table) -> Result<Vec<CountedRule>, IptablesError> {
         let output = read(&self.save, &["-c", "-t", table.as_str()])?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(saved).collect())
     }
 }
 
-/// `-A CHAIN … -c PACKETS BYTES -j TARGET` (`-v -S`).
+/// Parses `-A CHAIN … -c PACKETS BYTES -j TARGET` (`-v -S`).
 fn listed(line: &str) -> Option<CountedRule> {
     let (chain, rest) = line.strip_prefix("-A ")?.split_once(' ')?;
     // A comment may contain `-c`, too.
@@ -49,7 +49,7 @@ fn listed(line: &str) -> Option<CountedRule> {
     places.filter_map(counted).last()
 }
 
-/// `[PACKETS:BYTES] -A CHAIN …` (`iptables-save -c`).
+/// Parses `[PACKETS:BYTES] -A CHAIN …` (`iptables-save -c`).
 fn saved(line: &str) -> Option<CountedRule> {
     let (packets, rest) = line.strip_prefix('[')?.split_once(':')?;
     let (chain, rule) = rest.split_once("] -A ")?.1.split_once(' ')?;

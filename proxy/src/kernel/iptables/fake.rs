@@ -11,13 +11,13 @@ type Chains = BTreeMap<String, Vec<String>>;
 #[derive(Debug, Clone)]
 pub struct FakeIptables {
     pub tables: BTreeMap<Table, Chains>,
-    /// Including refused ones.
+    /// The inputs of all restores, including refused ones.
     pub restored: Vec<String>,
-    /// As if another program held the lock.
+    /// The number of next restores that fail as if another program held the lock.
     pub fail_restores: usize,
-    /// Tables after which the next restores are killed.
+    /// After how many tables each of the next restores is killed.
     pub kill_after: Vec<usize>,
-    /// Refuses a table with this text.
+    /// Refuses a table whose input contains this text.
     pub refuse: Option<String>,
     pub line_limit: usize,
 }
@@ -45,7 +45,7 @@ impl Default for FakeIptables {
 const TARGETS: [&str; 9] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "REDIRECT", "MASQUERADE", "LOG"];
 
 impl FakeIptables {
-    /// Keeps the built-in chains, like a firewall's reload.
+    /// Deletes all rules and user-defined chains, like a firewall's reload.
     pub fn flush(&mut self) {
         self.tables = FakeIptables::default().tables;
     }

@@ -17,7 +17,7 @@ const SO_GET_INFO: i32 = 64;
 const SO_GET_ENTRIES: i32 = 65;
 /// Name and size, padded to eight bytes (`struct ipt_get_entries`).
 const ENTRIES_HEADER: usize = 40;
-/// While another program keeps replacing the table.
+/// The most attempts while another program keeps replacing the table.
 const TRIES: usize = 100;
 
 /// `XT_STANDARD_TARGET`: a verdict or jump; `XT_ERROR_TARGET`: a chain's head.
@@ -34,11 +34,11 @@ pub type TableSize = (u32, u32);
 #[derive(Debug)]
 pub struct LegacyTables {
     family: Family,
-    /// `IPPROTO_RAW`, which receives nothing; stays open for the watch.
+    /// An `IPPROTO_RAW` socket, which receives nothing; stays open for the watch.
     socket: OwnedFd,
 }
 
-/// Equals `struct ip6t_getinfo`.
+/// `struct ipt_getinfo`, which equals `struct ip6t_getinfo`.
 #[repr(C)]
 struct GetInfo {
     name: [u8; 32],
@@ -66,12 +66,12 @@ impl LegacyTables {
         std::fs::read_to_string(file).unwrap_or_default()
     }
 
-    /// `None` without a readable table.
+    /// Returns `None` without a readable table.
     pub fn size(&self, table: Table) -> Option<TableSize> {
         self.info(table).ok().map(|info| (info.num_entries, info.size))
     }
 
-    /// Does not load the table's module.
+    /// Whether the policy of INPUT is DROP. Does not load the table's module.
     pub fn drops_input(&self) -> bool {
         let filter = Table::Filter;
         if !LegacyTables::names(self.family).lines().any(|name| name == filter.as_str()) {
@@ -95,7 +95,7 @@ impl LegacyTables {
         Ok(info)
     }
 
-    /// By user-defined chain: its rules plus its references. Reads the whole table.
+    /// Counts each user-defined chain's rules and references. Reads the whole table.
     pub fn reference_counts(&self, table: Table) -> io::Result<HashMap<String, usize>> {
         Ok(self.read(table)?.map(|(_, entries)| counts(self.family, &entries)).unwrap_or_default())
     }
@@ -159,7 +159,7 @@ impl LegacyEntry<'_> {
     }
 }
 
-/// Ends at an invalid entry.
+/// Returns the table's entries up to an invalid one.
 fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = LegacyEntry<'_>> {
     // `target_offset` and `next_offset`.
     let at = match family {
@@ -207,11 +207,11 @@ fn counts(family: Family, table: &[u8]) -> HashMap<String, usize> {
         if let Some(count) = open.as_ref().and_then(|name| chains.get_mut(name)) {
             *count += 1;
         }
-        // Without a target.
+        // Without a target, a rule's verdict is `next`.
         let next = entry.offset + entry.length;
         jumps.extend(entry.verdict().and_then(|to| usize::try_from(to).ok()).filter(|to| *to != next));
     }
-    // The last entry of each chain returns.
+    // The last entry of each chain is its implicit return, not a rule.
     chains.values_mut().for_each(|count| *count = count.saturating_sub(1));
     for name in jumps.iter().filter_map(|to| starts.get(to)) {
         chains.entry(name.clone()).and_modify(|count| *count += 1);

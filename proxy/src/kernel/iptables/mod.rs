@@ -17,16 +17,15 @@ pub use legacy::{LegacyTables, TableSize};
 pub use other_variant::has_any_chain;
 
 pub trait Iptables {
-    /// At least these tables, without counters.
+    /// Returns a dump of at least these tables, without counters.
     fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError>;
 
-    /// `iptables-restore --noflush`: each table as a whole or not at all.
+    /// Runs `iptables-restore --noflush`, which applies each table as a whole or not at all.
     fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError>;
 
-    /// Rules of each chain plus the rules that jump to it; `None` without the chain.
     fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
-    /// `--random-fully` (iptables 1.6.2).
+    /// Whether MASQUERADE supports `--random-fully` (iptables 1.6.2).
     fn random_fully(&self) -> bool;
 }
 
@@ -42,7 +41,7 @@ pub enum IptablesError {
     /// Success with unexpected output: worth a retry.
     #[error("{command} printed something else than whole tables")]
     NoDump { command: String },
-    /// Without the right to change tables.
+    /// The process may not change the tables.
     #[error("{command} may not change this node's packet filter: {}", crate::kernel::capabilities::advice(.command != "netlink"))]
     NotPermitted { command: String },
     /// Seen with the nft variant in a user namespace: `net.core.wmem_max` limits netlink messages.
@@ -52,9 +51,9 @@ pub enum IptablesError {
     #[error("{command} failed (exit status {status}): {message}")]
     Failed {
         command: String,
-        /// 4: another program holds the lock.
+        /// The exit status; 4: another program holds the lock.
         status: i32,
-        /// With the line that it names.
+        /// Standard error, plus the input line that it names.
         message: String,
     },
     /// Worth a retry.
@@ -63,7 +62,7 @@ pub enum IptablesError {
     /// Nothing was applied.
     #[error("{}", of_all(.0))]
     Refused(Vec<RuleRefusal>),
-    /// A missing IP set.
+    /// A rule refers to a missing IP set.
     #[error("there is no IP set {name}, which a rule is about [{rule}]")]
     NoSuchSet { name: String, rule: String },
     #[error(
@@ -106,7 +105,7 @@ fn of_all(refusals: &[RuleRefusal]) -> String {
 }
 
 impl IptablesError {
-    /// A command names only one.
+    /// A command names only one refused rule.
     pub fn refusals(&self) -> &[RuleRefusal] {
         match self {
             IptablesError::Refused(refusals) => refusals,

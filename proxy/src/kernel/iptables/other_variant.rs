@@ -6,7 +6,7 @@ use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 
-/// Starts no process, and loads no module.
+/// Whether any of the chains exists. Starts no process, and loads no module.
 pub fn has_any_chain(family: Family, variant: Variant, chains: &[(Table, &str)]) -> Result<bool, NetlinkError> {
     if variant == Variant::Legacy {
         return in_legacy(family, chains);
@@ -16,7 +16,7 @@ pub fn has_any_chain(family: Family, variant: Variant, chains: &[(Table, &str)])
         match questions.read(family, *table, chain) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(true),
-            // No nf_tables (`nfnetlink_rcv_msg`).
+            // The kernel lacks nf_tables (`nfnetlink_rcv_msg`).
             Err(error) if matches!(error.code(), Some(nix::libc::EINVAL | nix::libc::EPROTONOSUPPORT)) => {
                 return Ok(false);
             }

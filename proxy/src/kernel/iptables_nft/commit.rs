@@ -10,7 +10,7 @@ use crate::ruleset::{Rule, Table, TableChange, Transaction};
 
 /// Bytes of a batch's allocation to keep.
 const KEPT: usize = 1 << 20;
-/// A large cluster's new chains take a hundred megabytes.
+/// The bytes to commit at once: a large cluster's new chains take a hundred megabytes.
 const AT_ONCE: usize = 4 << 20;
 
 enum CommitStop {
@@ -29,7 +29,7 @@ struct EncodedRule {
     canonical: Vec<u8>,
 }
 
-/// One allocation, since shared chains are long.
+/// Canonical rules in one allocation, since shared chains are long.
 #[derive(Default)]
 struct CanonicalRules<T> {
     bytes: Vec<u8>,
@@ -49,7 +49,7 @@ impl<T: Copy> CanonicalRules<T> {
     }
 }
 
-/// Chain and rule of the operations since `from`.
+/// The chain and rule of the operations from number `from` on.
 struct OperationOrigin<'a> {
     from: u32,
     table: Table,
@@ -62,16 +62,16 @@ struct PendingCommit<'a> {
     batch: Batch,
     marks: Vec<OperationOrigin<'a>>,
     sets: BTreeMap<String, u16>,
-    /// Fails after another program's change.
+    /// Whether the commit fails after another program's change.
     guarded: bool,
     generation: u32,
-    /// Only this program has changed the tables.
+    /// Whether only this program has changed the tables.
     sure: bool,
 }
 
 impl NfTables {
-    /// Returns `false` if the change is `guarded` and another program changed the tables first. Splits changes that
-    /// exceed the socket's buffer.
+    /// Commits a change. Returns `false` if it is `guarded` and another program changed the tables first. Splits a
+    /// change that exceeds the socket's buffer.
     pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
         let sure = guarded && self.known == Some(generation);
@@ -102,7 +102,7 @@ impl<'a> PendingCommit<'a> {
     fn all(&mut self, change: &'a Transaction) -> Result<(), CommitStop> {
         for (table, change) in change.tables.iter().filter(|(_, change)| !change.is_empty()) {
             self.built_in(*table)?;
-            // Before the rules that jump to these chains.
+            // Adds the chains before the rules that jump to them.
             for chain in change.write.keys() {
                 let on = self.tables.table(*table);
                 self.add(*table, chain, None, |batch| batch.add_chain(on, chain))?;
@@ -129,7 +129,7 @@ impl<'a> PendingCommit<'a> {
         Ok(())
     }
 
-    /// Like iptables-nft.
+    /// Adds missing built-in chains, like iptables-nft.
     fn built_in(&mut self, table: Table) -> Result<(), CommitStop> {
         if self.tables.ready.contains(&table) {
             return Ok(());
@@ -189,7 +189,7 @@ impl<'a> PendingCommit<'a> {
             let encoded = self.encoded(table, chain, rule)?.rule;
             self.add(table, chain, Some(rule), |batch| batch.add_rule(on, chain, &encoded))?;
         }
-        // Copies are deleted one by one.
+        // Each deletion deletes another of identical copies.
         let mut gone = Vec::new();
         for (chain, rule) in &change.delete {
             let wanted = self.encoded(table, chain, rule)?.canonical;
@@ -202,7 +202,7 @@ impl<'a> PendingCommit<'a> {
         }
         for (chain, rule) in &change.insert {
             let wanted = self.encoded(table, chain, rule)?;
-            // A partly applied attempt may have added it.
+            // An earlier, partly applied attempt may have added the rule.
             if !self.present(table, chain)?.iter().any(|(_, bytes)| *bytes == wanted.canonical) {
                 self.add(table, chain, Some(rule), |batch| {
                     batch.insert_rule(on, chain, RulePosition::First, &wanted.rule)
@@ -212,7 +212,7 @@ impl<'a> PendingCommit<'a> {
         Ok(())
     }
 
-    /// Empties all chains first: they may jump to each other.
+    /// Empties the chains before it deletes them: they may jump to each other.
     fn remove(&mut self, table: Table, chains: &'a [String]) -> Result<(), CommitStop> {
         let on = self.tables.table(table);
         let mut there = Vec::new();
@@ -257,7 +257,7 @@ impl<'a> PendingCommit<'a> {
         }
     }
 
-    /// Sends the earlier operations first if the batch becomes too large.
+    /// Adds an operation. Sends the earlier ones first if the batch becomes too large.
     fn add(
         &mut self,
         table: Table,
@@ -288,7 +288,7 @@ impl<'a> PendingCommit<'a> {
         let committed = self.tables.socket.commit(&self.batch);
         let marks = std::mem::take(&mut self.marks);
         let made = committed.map_err(|error| of_commit(error, &marks))?.generation;
-        // Another program may have written in between.
+        // Another program may have written before this commit.
         let followed = self.guarded && self.tables.known == Some(self.generation);
         self.tables.known = made.filter(|_| followed);
         self.generation = made.map_or_else(|| self.tables.socket.generation().map_err(read_error), Ok)?;

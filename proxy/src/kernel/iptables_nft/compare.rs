@@ -15,7 +15,7 @@ use crate::ruleset::{Rule, Table};
 
 pub(super) struct ChainComparison {
     family: Family,
-    /// `None` for a missing set.
+    /// IP sets' numbers; `None` for a missing set.
     sets: HashMap<String, Option<u16>>,
     rule: nf_tables::Rule,
     wanted: Vec<u8>,

@@ -22,7 +22,7 @@ pub(super) fn text(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Op
     }
 }
 
-/// `None` for a form that the proxy never writes.
+/// Returns `None` for a form of rule that the proxy never writes.
 pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> Option<Rule> {
     let mut reader =
         RuleDecoder { family, rule: Rule::new(), loaded: LoadedField::Nothing, mask: None, sets, indices: Vec::new() };
@@ -43,7 +43,7 @@ pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> 
     (again.error().is_none() && canonical(of, again.expressions()) == canonical(of, bytes)).then_some(rule)
 }
 
-/// The register that `cmp` compares.
+/// The content of the register that `cmp` compares.
 #[derive(Clone, Copy)]
 enum LoadedField {
     Nothing,
@@ -65,7 +65,7 @@ struct RuleDecoder<'a> {
 }
 
 impl RuleDecoder<'_> {
-    /// `None` rejects the rule. Encoding again reveals ignored parts.
+    /// `None` rejects the rule. May ignore parts, which encoding again reveals.
     fn read(&mut self, expression: &Expression<'_>) -> Option<()> {
         let attributes = expression.attributes;
         match expression.name {
@@ -83,7 +83,7 @@ impl RuleDecoder<'_> {
                 self.loaded = match (self.family, attributes.be32(2)?, attributes.be32(3)?) {
                     (Family::V4, 1, 12) | (Family::V6, 1, 8) => LoadedField::Source,
                     (Family::V4, 1, 16) | (Family::V6, 1, 24) => LoadedField::Destination,
-                    // Since iptables-nft 1.8.10.
+                    // iptables-nft writes this form since 1.8.10.
                     (Family::V4, 1, 9) => LoadedField::Protocol,
                     (_, 2, 2) => LoadedField::Port,
                     _ => return None,
@@ -128,7 +128,7 @@ impl RuleDecoder<'_> {
         Some(())
     }
 
-    /// A prefix has fewer bytes than an address.
+    /// A prefix's `data` may be shorter than an address.
     fn net(&self, data: &[u8], mask: Option<&[u8]>) -> Option<IpNet> {
         let ones = |mask: &[u8]| mask.iter().map(|byte| byte.count_ones()).sum();
         let length = mask.map_or_else(|| u32::try_from(data.len() * 8).unwrap_or(u32::MAX), ones);
@@ -141,7 +141,7 @@ impl RuleDecoder<'_> {
         IpNet::new(address, u8::try_from(length).ok()?).ok()
     }
 
-    /// [`nf_tables::xt`] names the structures.
+    /// Decodes an xt match; [`nf_tables::xt`] names the structures.
     fn xt_match(&mut self, name: &str, info: &[u8]) -> Option<Match> {
         let u16_at = |at: usize| Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?));
         let u32_at = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
@@ -207,13 +207,13 @@ fn protocol(number: u8) -> Option<Protocol> {
     Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
 }
 
-/// A whole name has a final zero.
+/// A whole name has a final zero, a prefix none.
 fn interface(data: &[u8]) -> Option<InputInterface> {
     let name = text_of(data)?.into();
     Some(if data.contains(&0) { InputInterface::Name(name) } else { InputInterface::Prefix(name) })
 }
 
-/// Only the proxy's combinations.
+/// `None` unless the proxy writes this combination.
 fn directions(dimensions: u8, flags: u8) -> Option<&'static [SetDirection]> {
     use SetDirection::{Destination as D, Source as S};
     const KNOWN: [&[SetDirection]; 4] = [&[D], &[D, D], &[S, D], &[D, D, S]];

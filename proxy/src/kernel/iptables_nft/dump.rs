@@ -7,7 +7,7 @@ use crate::ruleset::Table;
 pub(super) struct DumpedChain {
     pub(super) table: Table,
     pub(super) chain: String,
-    /// Expressions; none for an unread chain.
+    /// The expressions of each rule; empty for an unread chain.
     pub(super) rules: Vec<Vec<u8>>,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn edits(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<ChainE
     edits.extend(
         present.iter().zip(stays).filter(|(_, stays)| !stays).map(|((handle, _), _)| ChainEdit::Delete(*handle)),
     );
-    // Insertions name the next kept rule.
+    // Each insertion names the next kept rule, before which it is added.
     let mut inserts = Vec::new();
     let mut next = None;
     for (index, kept) in kept.iter().enumerate().rev() {
@@ -31,7 +31,7 @@ pub(super) fn edits(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<ChainE
     edits
 }
 
-/// The present rule that each wanted rule keeps.
+/// Returns the index of the present rule that each wanted rule keeps.
 fn kept(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
     let is = |at: usize, index: usize| present[at].1 == wanted[index];
     let shorter = present.len().min(wanted.len());
@@ -56,7 +56,7 @@ fn kept(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
     kept
 }
 
-/// The longest subsequence with ascending second numbers.
+/// Returns the longest subsequence with ascending second numbers.
 fn ascending(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());

@@ -25,7 +25,7 @@ use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 use compare::{ChainComparison, ThreadComparer};
 use dump::DumpedChain;
 
-/// Before an unconditional commit.
+/// Conditional commits before an unconditional one.
 const TRIES: usize = 10;
 
 pub struct NfTables {
@@ -33,10 +33,10 @@ pub struct NfTables {
     socket: NfSocket,
     batch: nf_tables::Batch,
     comparison: ChainComparison,
-    /// In the first socket's network namespace.
+    /// Its socket is in the same network namespace.
     comparer: Option<Arc<Mutex<ThreadComparer>>>,
     ready: BTreeSet<Table>,
-    /// Only this program has changed the tables since.
+    /// The generation after which no other program changed the tables.
     known: Option<u32>,
     observer: Option<BatchObserver>,
 }
@@ -44,7 +44,7 @@ pub struct NfTables {
 pub type BatchObserver = Box<dyn FnMut(&nf_tables::Batch) + Send>;
 
 impl NfTables {
-    /// Checks rights and kernel support.
+    /// Fails without rights or kernel support.
     pub fn open(family: Family) -> Result<NfTables, IptablesError> {
         let mut socket = open()?;
         socket.generation().map_err(read_error)?;
@@ -61,7 +61,7 @@ impl NfTables {
         })
     }
 
-    /// Compares on a second thread, too, given a second processor.
+    /// Also compares on a second thread if there is a second processor.
     pub fn with_comparer(mut self) -> Result<NfTables, IptablesError> {
         if available_parallelism().is_ok_and(|processors| processors.get() > 1) {
             let (socket, comparison) = (open()?, ChainComparison::new(self.family));
@@ -111,7 +111,7 @@ impl NfTables {
         })
     }
 
-    /// `nft flush ruleset` or `iptables-nft -X` may have deleted tables.
+    /// Forgets which tables exist after another program's change, such as `nft flush ruleset` or `iptables-nft -X`.
     fn distrust_tables(&mut self, generation: u32) {
         if self.known != Some(generation) {
             self.ready.clear();
@@ -126,7 +126,7 @@ impl NfTables {
 }
 
 impl PacketFilter for NfTables {
-    /// Chain by chain: a table's dump costs the square of its rules.
+    /// Reads chain by chain: the time of a table's dump grows with the square of its rules.
     fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
         self.distrust_tables(before);
@@ -134,7 +134,7 @@ impl PacketFilter for NfTables {
         let family = self.family;
         let at_once = self.socket.snapshot(|socket| dump::take(socket, family, tables, unread));
         let chains = match at_once {
-            // Only each chain is consistent.
+            // Reads again without a snapshot: only each chain is consistent.
             Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
                 dump::take(&mut self.socket, family, tables, unread)
             }
@@ -202,7 +202,7 @@ impl PacketFilter for NfTables {
         Ok(uses)
     }
 
-    /// Both families share the generation.
+    /// Returns the generation, which both families share.
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
         self.socket.generation().map(Some).map_err(read_error)
     }

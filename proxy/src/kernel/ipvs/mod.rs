@@ -13,12 +13,12 @@ use super::netlink::NetlinkError;
 pub use crate::config::IpvsTimeouts as Timeouts;
 use crate::model::{Family, Protocol};
 
-/// `IP_VS_SVC_F_SCHED2`: `mh` hashes the source port, too.
+/// `IP_VS_SVC_F_SCHED2`: the scheduler `mh` also hashes the source port.
 pub const FLAG_SCHED2: u32 = 0x10;
 /// `IP_VS_SVC_F_SCHED1` to `3`.
 pub const SCHEDULER_FLAGS: u32 = 0x38;
 
-/// Kubernetes' (`ipvs.scheduler`).
+/// The schedulers that Kubernetes allows (`ipvs.scheduler`).
 pub const SCHEDULERS: [&str; 11] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,13 +50,13 @@ pub struct ServerSpec {
     pub scheduler: String,
     /// Bits of [`SCHEDULER_FLAGS`].
     pub flags: u32,
-    /// In seconds.
+    /// The timeout in seconds.
     pub persistence: Option<u32>,
     pub netmask: u32,
 }
 
 impl ServerSpec {
-    /// Distinguishes all clients.
+    /// The persistence mask that distinguishes all clients.
     pub fn whole_address(family: Family) -> u32 {
         match family {
             Family::V4 => u32::MAX,
@@ -77,13 +77,13 @@ pub type Destinations = BTreeMap<SocketAddr, IpvsDestination>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerChange {
     Add(ServerKey, ServerSpec),
-    /// Connections stay.
+    /// Changes the server; its connections stay.
     Set(ServerKey, ServerSpec),
     Delete(ServerKey),
-    /// With this weight.
+    /// The number is the weight.
     AddDestination(ServerKey, SocketAddr, u32),
     SetWeight(ServerKey, SocketAddr, u32),
-    /// Ends connections with their next packet (`expire_nodest_conn`).
+    /// Each connection ends at its next packet (`expire_nodest_conn`).
     DeleteDestination(ServerKey, SocketAddr),
 }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::kernel::netlink::{NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
-/// Resolves names of families (`include/uapi/linux/genetlink.h`).
+/// The family that resolves the names of others (`include/uapi/linux/genetlink.h`).
 const GENL_ID_CTRL: u16 = 16;
 const GENERIC_HEADER: usize = 4;
 const CTRL_CMD_GETFAMILY: u8 = 3;
@@ -60,7 +60,7 @@ const DEST_INACT_CONNS: u16 = 8;
 const PERSISTENT: u32 = 1;
 /// `IP_VS_CONN_F_MASQ`: destination NAT.
 const MASQ: u32 = 0;
-/// A trial server's mark: `SVPX`. Proxies set single bits.
+/// A trial server's mark: `SVPX`. No packet has it: proxies set single bits.
 const TRIAL_MARK: u32 = 0x5356_5058;
 
 const LISTS: usize = 10;
@@ -92,7 +92,7 @@ impl Genetlink {
             (ATTR_TIMEOUT_UDP, timeouts.udp),
         ] {
             if !time.is_zero() {
-                // The kernel ignores 0.
+                // The kernel ignores 0, so less than a second becomes 1.
                 let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
                 request.body.put(kind, &seconds.to_ne_bytes());
             }
@@ -100,7 +100,7 @@ impl Genetlink {
         if request.body.bytes().len() == empty { Ok(()) } else { self.netlink.send(&[request]) }
     }
 
-    /// By an unreachable virtual server.
+    /// Tries a scheduler with a virtual server that no packet reaches.
     pub fn try_scheduler(&mut self, name: &str) -> Result<(), NetlinkError> {
         let operation = format!("use the IPVS scheduler {name} (module ip_vs_{name})");
         let write_mark = |service: &mut AttributeWriter| {

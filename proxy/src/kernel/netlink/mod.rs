@@ -23,11 +23,11 @@ const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
 const NLM_F_DUMP_INTR: u16 = libc::NLM_F_DUMP_INTR as u16;
 
 const DATAGRAM: usize = 1 << 16;
-/// A usual socket buffer has 212,992 bytes.
+/// Fits into a usual socket buffer of 212,992 bytes.
 const BATCH_BYTES: usize = 48 * 1024;
-/// The answers to this many refusals must fit into the buffer.
+/// If all are refused, the answers must fit into the receive buffer.
 const BATCH_REQUESTS: usize = 64;
-/// While the listed objects keep changing.
+/// The most dumps while the listed objects keep changing.
 const DUMPS: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,12 +51,12 @@ impl NetlinkError {
 #[derive(Debug, Clone)]
 pub struct Request {
     pub kind: u16,
-    /// Without `NLM_F_REQUEST` and `NLM_F_ACK`.
+    /// The flags besides `NLM_F_REQUEST` and `NLM_F_ACK`.
     pub flags: u16,
     /// The protocol's header and the attributes.
     pub body: AttributeWriter,
     pub operation: String,
-    /// Errors of requests that change nothing.
+    /// Error numbers that count as success.
     pub harmless: &'static [i32],
 }
 
@@ -105,7 +105,7 @@ impl NetlinkSocket {
         Ok(())
     }
 
-    /// False after an interrupted dump.
+    /// Returns false after an interrupted dump.
     fn ask_once(&mut self, request: &Request, flags: u16, mut each: impl FnMut(&[u8])) -> Result<bool, NetlinkError> {
         if let Some(error) = request.encoding_error() {
             return Err(error);
@@ -136,7 +136,7 @@ impl NetlinkSocket {
         }
     }
 
-    /// In few system calls. The kernel tries all; the first refusal is the error.
+    /// Sends in few system calls. The kernel tries all; returns the first refusal.
     pub fn send(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let mut first = requests.iter().find_map(Request::encoding_error);
         if first.is_some() {
@@ -159,7 +159,7 @@ impl NetlinkSocket {
         first.map_or(Ok(()), Err)
     }
 
-    /// The kernel acknowledges only the last request.
+    /// Requests an acknowledgement of the last request only.
     fn send_batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Ok(()) };
         let failed = |source| NetlinkError::new(format!("{} and what follows", first.operation), source);
@@ -197,7 +197,7 @@ pub(super) fn connect(protocol: isize) -> io::Result<Socket> {
 }
 
 pub(super) fn receive(socket: &Socket, flags: i32, each: impl FnMut(Message<'_>)) -> io::Result<()> {
-    // Not zeroed: answers are short.
+    // Does not zero the buffer, because answers are short.
     let mut buffer = Vec::with_capacity(DATAGRAM);
     socket.recv(&mut buffer, flags)?;
     Messages::new(&buffer).for_each(each);

@@ -22,7 +22,6 @@ fn family_number(family: Family) -> u8 {
     u8::try_from(number).unwrap_or_default()
 }
 
-/// `struct ifaddrmsg`.
 pub fn address_header(family: Option<Family>, prefix_length: u8, flags: u8, link: u32) -> [u8; ADDRESS_HEADER] {
     let [a, b, c, d] = link.to_ne_bytes();
     [family.map_or(0, family_number), prefix_length, flags, 0, a, b, c, d]
@@ -40,7 +39,7 @@ pub fn route_header(family: Family, destination_prefix_length: u8) -> [u8; ROUTE
     header
 }
 
-/// `struct ndmsg`, for bridges and tunnels.
+/// Returns a `struct ndmsg` for bridges and tunnels.
 pub fn neighbour_header() -> [u8; NEIGHBOUR_HEADER] {
     let mut header = [0; NEIGHBOUR_HEADER];
     header[0] = u8::try_from(libc::AF_BRIDGE).unwrap_or_default();
@@ -54,7 +53,7 @@ pub struct LinkAddress {
     pub address: IpAddr,
 }
 
-/// From an `RTM_NEWADDR`. With `IFA_LOCAL`, `IFA_ADDRESS` is the other end's.
+/// Reads an `RTM_NEWADDR`. If `IFA_LOCAL` exists, `IFA_ADDRESS` is the other end's.
 pub fn own_address(payload: &[u8]) -> Option<LinkAddress> {
     let link = u32::from_ne_bytes(payload.get(4..ADDRESS_HEADER)?.try_into().ok()?);
     let attributes = Attributes::after_header(payload, ADDRESS_HEADER);

@@ -10,7 +10,7 @@ use crate::nftables::change::TableAction;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Element, ElementValue, Name, NftChange, Rule};
 
-/// 12,000 IPv4 elements. Commits block other writers.
+/// In bytes: 12,000 IPv4 elements. Longer commits block other writers.
 const AT_ONCE: usize = 512 << 10;
 const PIECE: usize = 2000;
 
@@ -113,7 +113,7 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
         Ok(())
     }
 
-    /// Any order: the base chains are last.
+    /// Adds elements in any order: the base chains are added last.
     fn fill(&mut self, elements: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let mut piece = Vec::with_capacity(PIECE);
         loop {
@@ -173,8 +173,8 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
     }
 }
 
-/// The key without the endpoint's number or the client's address. A deleted range may overlap an added one of the
-/// frontend.
+/// Returns the key without the endpoint's number or the client's address. A deleted range may overlap an added one of
+/// the frontend.
 fn frontend(element: &Element, address: usize) -> &[u8] {
     let key = element.key.bytes();
     let more = match element.value {
@@ -185,7 +185,7 @@ fn frontend(element: &Element, address: usize) -> &[u8] {
     key.get(..key.len().saturating_sub(more)).unwrap_or(key)
 }
 
-/// Pieces of at most `most` elements; a frontend's elements stay together.
+/// Returns pieces of about `most` elements; a frontend's elements stay together.
 fn pieces<'a>(
     mut gone: &'a [&'a Element],
     mut come: &'a [&'a Element],
@@ -202,7 +202,7 @@ fn pieces<'a>(
     })
 }
 
-/// By frontend, set and key.
+/// Sorts the elements by frontend, set and key.
 fn sorted(elements: &[Element], address: usize) -> Vec<&Element> {
     let mut elements: Vec<&Element> = elements.iter().collect();
     elements.sort_unstable_by(|one, other| {
@@ -232,7 +232,6 @@ mod tests {
 
     const ADDRESS: usize = 4;
 
-    /// Verdicts, endpoints and allowed clients of numbered services.
     fn elements(services: &[(u8, u8)]) -> Vec<Element> {
         let of = |(service, count): &(u8, u8)| {
             let key = ElementKey::default().address([10, 96, 0, *service].into()).protocol(Protocol::Tcp).port(80);
@@ -265,7 +264,6 @@ mod tests {
                 here.sort_unstable();
                 here.dedup();
                 prop_assert!(!here.is_empty() && here.iter().all(|frontend| !seen.contains(frontend)));
-                // `most` elements and the last frontend's rest.
                 prop_assert!(gone.len() < most + 22 && come.len() < most + 22);
                 seen.extend(here);
             }

@@ -1,4 +1,4 @@
-//! Like `nft`.
+//! Encodes rules, sets and elements like `nft`.
 
 use nf_tables::field::{self, KeyField};
 use nf_tables::{
@@ -161,7 +161,7 @@ fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: CmpOp, family: F
         .cmp(r1, compare, &bytes);
 }
 
-/// Any of these bits is set in `R1`.
+/// Matches if any of these bits is set in `R1`.
 fn bits_of(out: &mut nf_tables::Rule, bits: u32) {
     let (r1, mask) = (Register::R1, bits.to_ne_bytes());
     out.bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] }).cmp(r1, CmpOp::NotEqual, &[0; 4]);
@@ -201,7 +201,7 @@ pub(super) fn base(base: &BaseHook) -> BaseChain<'static> {
     }
 }
 
-/// The inverse of [`base`].
+/// Decodes a base chain: the inverse of [`base`].
 pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<BaseHook> {
     let hook = match base.hook? {
         nf_tables::NfHook::Prerouting => NftHook::Prerouting,
@@ -246,7 +246,7 @@ pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32
     }
 }
 
-/// Lengths of a concatenation's fields, for ranges.
+/// Returns a concatenation's field lengths, for sets of ranges.
 pub(super) fn fields(set: &Set, family: Family) -> Vec<u32> {
     if !set.ranges || set.key.len() < 2 {
         return Vec::new();
@@ -283,7 +283,7 @@ pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> SetShape {
     }
 }
 
-/// 0 for verdicts.
+/// Returns 0 for verdicts.
 fn value_length(data: Option<MapData>) -> Option<u32> {
     match data {
         None => None,
@@ -292,12 +292,12 @@ fn value_length(data: Option<MapData>) -> Option<u32> {
     }
 }
 
-/// The key is one address.
+/// Whether the element is a range whose key is only an address.
 pub(super) fn is_plain_range(element: &Element, family: Family) -> bool {
     matches!(element.value, ElementValue::To(_)) && element.key.bytes().len() * 8 == usize::from(family.address_bits())
 }
 
-/// The first key after each plain range.
+/// Returns the first key after each plain range.
 pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<ElementKey>> {
     let ranges = elements.iter().take_while(|element| is_plain_range(element, family));
     let behind =
@@ -305,7 +305,7 @@ pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<Elemen
     behind.collect()
 }
 
-/// The kernel stores the key [`behind`] a plain range as an element.
+/// Adds the end elements: the kernel stores the key [`behind`] a plain range as an element.
 pub(super) fn with_ends<'a>(
     elements: &'a [&'a Element],
     behind: &'a [Option<ElementKey>],

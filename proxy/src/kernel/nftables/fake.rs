@@ -25,7 +25,7 @@ pub struct FakeNftTable {
     pub table: Option<FakeContent>,
     pub is_foreign: bool,
     pub changes: Vec<NftChange>,
-    /// How many of the next changes fail.
+    /// The number of next changes that fail.
     pub refuses: usize,
 }
 
@@ -95,7 +95,7 @@ impl FakeContent {
             _ => false,
         };
         if let ElementValue::To(last) = &element.value {
-            // Only the last range that begins before this one's end can overlap it.
+            // Only the last range that begins before the new range's end can overlap it.
             let before = self.elements.range(..=(element.set, *last)).next_back();
             let before = before.filter(|((set, _), _)| *set == element.set);
             if before.is_some_and(|(_, value)| matches!(value, ElementValue::To(end) if *end >= element.key)) {

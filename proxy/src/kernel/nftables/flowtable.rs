@@ -10,7 +10,7 @@ use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Name};
 
-/// The kernel accepts 256 links (`NFT_NETDEVICE_MAX`).
+/// The links per request, of which the kernel accepts 256 (`NFT_NETDEVICE_MAX`).
 const AT_ONCE: usize = 128;
 
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct FlowtableSpec {
 }
 
 pub trait Flowtable {
-    /// Also adds missing links. Ignores links that no longer exist.
+    /// Creates the flowtable, and adds missing links. Ignores links that no longer exist.
     fn bring(&mut self, links: &BTreeSet<String>) -> Result<(), NftTableError>;
 
     fn stands(&mut self) -> Result<bool, NftTableError>;
@@ -33,7 +33,7 @@ pub struct NetlinkFlowtable {
     family: Family,
     spec: FlowtableSpec,
     socket: NfSocket,
-    /// This process created it, with the rules of the spec.
+    /// Whether this process created the table, with the spec's rules.
     made: bool,
 }
 
@@ -47,7 +47,7 @@ impl NetlinkFlowtable {
         Ok(NetlinkFlowtable { family, spec, socket, made: false })
     }
 
-    /// By a flowtable on the loopback device.
+    /// Checks kernel support with a flowtable on the loopback device.
     pub fn probe(family: Family, spec: FlowtableSpec) -> Result<(), NftTableError> {
         let (name, chain) = spec.chain;
         let mut own =
@@ -104,7 +104,7 @@ impl NetlinkFlowtable {
     fn add<'a>(&mut self, links: impl IntoIterator<Item = &'a str>) -> Result<(), CommitError> {
         let mut batch = Batch::new();
         let added = batch.add_flowtable(self.table(), self.spec.name, self.spec.priority, links);
-        // No link has an invalid name.
+        // Ignores encoding errors: no link has an invalid name.
         added.map_or(Ok(()), |_| self.socket.commit(&batch).map(drop))
     }
 }
@@ -124,7 +124,7 @@ impl Flowtable for NetlinkFlowtable {
             if self.add(some.iter().copied()).is_ok() {
                 continue;
             }
-            // A link may have disappeared.
+            // One of the links may have disappeared, so adds each alone.
             for link in some {
                 match self.add([*link]) {
                     Err(error) if !is_gone(&error) => {

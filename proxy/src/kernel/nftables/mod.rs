@@ -62,13 +62,13 @@ pub struct ListedChain {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSet {
     pub shape: SetShape,
-    /// Most elements.
+    /// The most elements.
     pub size: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedTable {
-    /// With rules, and the queried base chains.
+    /// Chains with rules, and the queried base chains.
     pub chains: BTreeMap<String, ListedChain>,
     pub sets: BTreeMap<String, ListedSet>,
     pub elements: Vec<Element>,
@@ -77,7 +77,7 @@ pub struct ListedTable {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableState {
     Nothing,
-    /// Another program's or version's.
+    /// A table of another program or version.
     Other,
     Ours(ListedTable),
 }
@@ -95,15 +95,15 @@ pub trait NftTable {
         if change.is_empty() { Ok(()) } else { self.fill(change, &mut std::iter::empty()) }
     }
 
-    /// Adds `more` elements, which it encodes one by one: a large cluster's are never all in memory. Uses one
+    /// Adds `more` elements, which it encodes one by one: a large cluster's elements are never all in memory. Uses one
     /// transaction; a large change that replaces no other program's table may use several, of which the last adds the
     /// base chains. After an error, parts may be applied.
     fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError>;
 
-    /// Rules of each chain plus its references; `None` without the chain.
+    /// Counts each chain's rules and references; `None` without the chain.
     fn reference_counts(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError>;
 
-    /// No other program has changed any table since the last call or list.
+    /// Whether no other program has changed any table since the last call or list.
     fn is_untouched(&mut self) -> Result<bool, NftTableError>;
 
     fn delete(&mut self) -> Result<bool, NftTableError>;

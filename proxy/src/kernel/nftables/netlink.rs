@@ -25,7 +25,7 @@ pub struct NetlinkTable {
     socket: NfSocket,
     batch: Batch,
     observer: Option<TimedBatchObserver>,
-    /// `None`: another program has changed a table since the last list.
+    /// The expected generation; `None` if another program has changed a table since the last list.
     expected: Option<u32>,
 }
 
@@ -147,7 +147,7 @@ impl NftTable for NetlinkTable {
     fn list(&mut self, query: TableQuery<'_>) -> Result<TableState, NftTableError> {
         let comment = nf_tables::field::comment_user_data(self.comment);
         let table = self.table();
-        // First: concurrent changes count as later ones.
+        // Reads the generation first, so that changes during the list count as later ones.
         self.is_untouched()?;
         let there =
             self.socket.table(table).map(|table| table.map(|table| table.user_data == comment && table.flags == 0));
@@ -169,7 +169,7 @@ impl NftTable for NetlinkTable {
             if let Some(observer) = observer {
                 observer(batch, begun.elapsed());
             }
-            // A commit that changes something makes the next generation.
+            // A commit that changes something increases the generation by one.
             *expected = expected.filter(|_| sent.is_ok()).map(|generation| generation.wrapping_add(1));
             sent.map_err(|source| error(format!("change the table {} ({})", target.name, target.family), source))
         };
@@ -237,7 +237,7 @@ mod tests {
             ranges.into_iter().map(text).collect::<Vec<_>>()
         };
         let range = |first: &str, last: &str| [first, last].map(|text| key(text).bytes().to_vec());
-        // `nft` also marks the end of the space before the first range.
+        // `nft` also adds an end element at the lowest address, before the first range.
         let two =
             [("10.97.0.0", false), ("10.96.0.0", true), ("10.98.0.0", false), ("10.97.0.0", true), ("0.0.0.0", false)];
         assert_eq!(read(&two), [range("10.96.0.0", "10.96.255.255"), range("10.97.0.0", "10.97.255.255")]);

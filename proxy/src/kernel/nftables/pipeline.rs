@@ -1,4 +1,4 @@
-//! Sends a batch during the encoding of the next.
+//! Sends a batch while the next one is encoded.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder};
@@ -9,8 +9,8 @@ use super::{NftTableError, error};
 
 const AT_A_TIME: usize = 2;
 
-/// `write` receives a function that sends a batch and replaces it by an empty one. Another thread sends in order; it
-/// stops after a refusal.
+/// Calls `write` with a function that takes a batch to send and replaces it by an empty one. Another thread sends the
+/// batches in order; it stops after a refusal.
 pub(super) fn with(
     mut send: impl FnMut(&Batch) -> Result<(), NftTableError> + Send,
     write: impl FnOnce(&mut dyn FnMut(&mut Batch) -> Result<(), NftTableError>) -> Result<(), NftTableError>,
@@ -25,7 +25,7 @@ pub(super) fn with(
             Builder::new().name("batches".to_owned()).spawn_scoped(scope, move || -> Result<(), NftTableError> {
                 for batch in to_send {
                     send(&batch)?;
-                    // Unused after the last batch.
+                    // Nothing receives the last batch.
                     let _ = sent.send(batch);
                 }
                 Ok(())

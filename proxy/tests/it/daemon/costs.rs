@@ -76,7 +76,7 @@ async fn of_iptables_mode_by_commands() {
     assert_eq!(costs(DaemonLab::start(HOUR)).await, expected);
 }
 
-/// With real tables in a namespace, because the number of messages depends on the kernel's state.
+/// Uses real tables in a namespace, because the number of messages depends on the kernel's state.
 #[test]
 fn of_iptables_mode_by_netlink() {
     if !inside!() {

@@ -20,14 +20,14 @@ use svcproxy::relay::{self, ListenError, Listener, RelayBackends, Relays};
 use svcproxy::ruleset::{SavedTables, Transaction};
 use tokio::sync::Notify;
 
-/// Of one family's kernel, and of the relays.
+/// Requests to one family's kernel and to the relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     pub dumps: usize,
     pub restores: usize,
     pub looks: usize,
     pub conntrack_dumps: usize,
-    /// Virtual servers with destinations, sets, or addresses.
+    /// Lists of virtual servers with destinations, sets, or addresses.
     pub lists: usize,
     /// Messages that change nf_tables, virtual servers, members of sets, addresses.
     pub messages: usize,
@@ -35,7 +35,7 @@ pub struct RequestCounts {
     pub relayed: usize,
 }
 
-/// Without counts of zero.
+/// Omits counts of zero.
 impl fmt::Display for RequestCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
@@ -233,7 +233,7 @@ impl Relays for CountedKernel<relay::FakeRelays> {
 }
 
 impl CountedKernel<NfTables> {
-    /// The real tables of iptables-nft, by netlink.
+    /// Uses the real tables of iptables-nft, by netlink.
     pub fn netlink(kernel: &Kernel, mut tables: NfTables) -> CountedKernel<NfTables> {
         let asked = Arc::clone(&kernel.asked);
         tables.observe(Box::new(move |batch| asked.lock().unwrap().messages += batch.messages()));

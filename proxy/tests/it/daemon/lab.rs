@@ -79,7 +79,6 @@ impl DaemonLab {
         DaemonLab::start_beside(sync_period, None)
     }
 
-    /// Starts with leftovers of another mode.
     pub fn start_beside(sync_period: Duration, leftovers: Option<LeftoverCleanup>) -> DaemonLab {
         DaemonLab::start_in(sync_period, leftovers, assemble::iptables)
     }
@@ -93,7 +92,6 @@ impl DaemonLab {
         DaemonLab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, assemble)
     }
 
-    /// Starts with more settings.
     pub fn start_with<M: Mode + Send + 'static>(
         config: Config,
         leftovers: Option<LeftoverCleanup>,
@@ -143,13 +141,13 @@ impl DaemonLab {
         wait_for(&format!("{family} has applied {version:?}"), reached).await;
     }
 
-    /// The cost of changes for the IPv4 kernel.
+    /// Returns the requests to the IPv4 kernel.
     pub async fn cost(&mut self, changes: Vec<Change>) -> RequestCounts {
         *self.kernels[0].asked.lock().unwrap() = RequestCounts::default();
         self.cost_so_far(changes).await
     }
 
-    /// The cost including earlier requests.
+    /// Includes earlier requests.
     pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> RequestCounts {
         self.publish(changes);
         self.applied(Family::V4).await;

@@ -55,7 +55,6 @@ struct PatchTarget {
     name: String,
 }
 
-/// Objects and generated ConfigMaps.
 #[derive(Debug, Default)]
 pub struct BuiltFolder {
     /// Patched objects of all files.

@@ -30,7 +30,7 @@ fn folders() -> Vec<(String, PathBuf)> {
     folders.into_iter().map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect()
 }
 
-/// Compares, because unknown fields would be lost.
+/// Checks the result against the document, since unknown fields are lost.
 fn typed<T: DeserializeOwned + Serialize>(document: &Value) -> T {
     let object: T = serde_json::from_value(document.clone()).unwrap();
     assert_eq!(&serde_json::to_value(&object).unwrap(), document);
@@ -93,7 +93,7 @@ fn kubectl_builds_every_folder_equally() {
     }
 }
 
-/// A file that identifies a generated ConfigMap.
+/// Returns a file that identifies a generated ConfigMap.
 fn files_of(name: &str) -> &'static str {
     if name == "svcproxy" { "config.yaml" } else { "dashboard.json" }
 }
@@ -151,7 +151,6 @@ fn every_configuration_is_read_without_a_warning() {
     }
 }
 
-/// The requests of `source/kubernetes`.
 #[test]
 fn the_role_allows_exactly_the_proxys_requests() {
     let built = build(&deploy().join("base"));

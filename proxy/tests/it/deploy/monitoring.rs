@@ -7,7 +7,7 @@ use serde_json::Value;
 use svcproxy::metrics::Metrics;
 use svcproxy::model::Family;
 
-/// Names in the program's source and a library's, and whether each is a histogram.
+/// Returns the metrics of the program and a library, and whether each is a histogram.
 fn served() -> BTreeMap<String, bool> {
     let (mut served, mut folders) = (BTreeMap::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
     while let Some(folder) = folders.pop() {
@@ -38,7 +38,7 @@ fn served() -> BTreeMap<String, bool> {
     served
 }
 
-/// Names other than functions, labels and keywords.
+/// Returns a query's names other than functions, labels and keywords.
 fn read_by(expression: &str) -> BTreeSet<String> {
     let mut plain = String::new();
     // Skips matchers and ranges.
@@ -137,7 +137,6 @@ fn the_dashboard_reads_existing_metrics() {
     check(metric, &served);
 }
 
-/// Names that must agree in several files.
 #[test]
 fn the_monitor_selects_the_pods_and_names_a_port_that_they_have() {
     let built = super::kustomize::build(&super::deploy().join("overlays/monitored"));

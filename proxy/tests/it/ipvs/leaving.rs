@@ -112,7 +112,6 @@ fn an_address_stays_while_it_is_the_source_of_the_nodes_connections() {
     assert!(is_gone(&kernel) && kernel.device.yielded.is_empty());
 }
 
-/// A start in one mode removes what the other mode left, once its own rules exist.
 #[test]
 fn a_start_removes_the_rules_of_another_mode() {
     let changes = web(&["10.244.0.1", "10.244.0.2"]);

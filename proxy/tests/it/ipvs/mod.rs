@@ -254,7 +254,6 @@ fn one_changed_endpoint_among_two_thousand_services_is_four_changes() {
     let kernel = proxy.mode().kernel();
     assert_eq!((kernel.servers.changes.len(), kernel.sets.changes.len()), (2, 2));
     assert_eq!((kernel.device.changes.len(), kernel.rules.restored.len(), kernel.servers.asked), (0, 0, 0));
-    // Only the draining destination is read.
     proxy.follow_up(Instant::now()).unwrap();
     assert_eq!(proxy.mode().kernel().servers.asked, 1);
 }
@@ -279,7 +278,7 @@ fn an_address_takes_precedence_over_a_node_port() {
     assert_eq!(serving(&mut proxy, "192.0.2.1:30080"), ["10.244.0.1:8080"]);
 }
 
-/// Also if another proxy has bound it.
+/// Corrects an address that another proxy has bound.
 #[test]
 fn an_address_of_ipv6_is_deprecated() {
     let start = |kernel: Fake| {

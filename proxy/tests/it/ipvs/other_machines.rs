@@ -1,4 +1,4 @@
-//! The address has a virtual server for the node's own packets, and is not bound.
+//! Another machine's address has a virtual server for the node's own packets, and is not bound.
 
 use super::*;
 use svcproxy::config::Mode;

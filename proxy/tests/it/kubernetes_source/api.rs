@@ -23,9 +23,9 @@ type Body = BoxBody<Bytes, Infallible>;
 #[derive(Default)]
 pub struct ServerContent {
     version: u64,
-    /// By path and name.
+    /// Objects by path and name.
     objects: BTreeMap<(&'static str, String), Value>,
-    /// Version, path, line.
+    /// Each event's version, path and line.
     events: Vec<(u64, &'static str, String)>,
     /// Watches from an older version are answered with 410.
     compacted: u64,
@@ -127,7 +127,6 @@ impl ScriptedApi {
         });
     }
 
-    /// Ends all watches properly.
     pub fn close_watches(&self) {
         self.change(|world| world.epoch += 1);
     }
@@ -140,7 +139,7 @@ impl ScriptedApi {
         });
     }
 
-    /// With the last query.
+    /// Returns the number of requests, and the last query.
     pub fn asked(&self, verb: &'static str, path: &str) -> (usize, String) {
         self.world.lock().unwrap().asked.get(&(verb, path.to_owned())).cloned().unwrap_or_default()
     }

@@ -160,7 +160,6 @@ async fn a_malformed_watch_event_is_a_log_line() {
     assert_eq!(complaints, 1, "{:#?}", log.lines());
 }
 
-/// A valid event does not reset the back-off for a server that breaks every watch.
 #[tokio::test]
 async fn a_valid_event_does_not_reset_the_back_off() {
     let (log, _guard) = CapturedLog::start();

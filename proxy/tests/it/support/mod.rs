@@ -29,7 +29,6 @@ macro_rules! inside {
 }
 pub(crate) use inside;
 
-/// Implements [`inside!`].
 pub fn run_inside(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         shell("mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up");
@@ -59,14 +58,13 @@ pub fn run_inside(name: &str) -> bool {
     false
 }
 
-/// Returns the output.
 pub fn shell(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Panics with `what` after a generous time.
+/// Waits for the condition; panics with `what` after a generous time.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -81,12 +79,12 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 pub struct Proxy(pub Child);
 
 impl Proxy {
-    /// It must be the only program on the health port.
+    /// The proxy must be the only program on the health port.
     pub fn start(arguments: &[&str]) -> Proxy {
         Proxy::start_with(&[arguments, &["--healthz-bind-address", "127.0.0.1:10256"]].concat())
     }
 
-    /// With no other arguments.
+    /// Passes only these arguments.
     pub fn start_with(arguments: &[&str]) -> Proxy {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
@@ -99,7 +97,7 @@ impl Proxy {
         Proxy(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As [`Proxy::start`], with a limit: the arguments of `ulimit`.
+    /// As [`Proxy::start`]; `limit` has the arguments of `ulimit`.
     pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -117,7 +115,6 @@ impl Proxy {
         });
     }
 
-    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -151,7 +148,7 @@ pub fn write_file(directory: &Path, name: &str, text: &str) {
     std::fs::rename(partial, directory.join(name)).unwrap();
 }
 
-/// Sends what `answer` returns, and closes; for ever.
+/// Answers every connection with what `answer` returns, for ever.
 pub fn serve(address: &str, answer: fn(&TcpStream) -> String) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -163,26 +160,23 @@ pub fn serve(address: &str, answer: fn(&TcpStream) -> String) {
     });
 }
 
-/// The answer of a server of [`serve`].
+/// Returns the answer of a server of [`serve`].
 pub fn ask(address: impl ToSocketAddrs) -> std::io::Result<String> {
     let mut text = String::new();
     TcpStream::connect(address)?.read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Every writer of iptables tables.
 pub const WRITERS: [(Variant, WriterChoice); 3] = [
     (Variant::Nft, WriterChoice::Netlink),
     (Variant::Nft, WriterChoice::Commands),
     (Variant::Legacy, WriterChoice::Commands),
 ];
 
-/// Local traffic is that from the pods' ranges of [`every_kind`].
 pub fn cluster_cidrs() -> DetectLocal {
     DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()])
 }
 
-/// Every setting that changes a form of rule in iptables mode.
 pub fn configs_of_every_rule() -> [Config; 5] {
     let base = Config { detect_local: cluster_cidrs(), ..Config::for_node("node-a") };
     let loopback = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
@@ -203,21 +197,22 @@ pub fn changes_of_every_kind(hosts: &[u8]) -> Vec<Change> {
     reading.batch.changes
 }
 
-/// A dump of both families without counters and times.
+/// Returns a dump of both families without counters and times.
 pub fn dump(variant: &str) -> String {
     ["iptables", "ip6tables"]
         .map(|family| shell(&format!("{family}-{variant}-save | grep -v '^#' | sed 's/ \\[[0-9]*:[0-9]*\\]$//'")))
         .concat()
 }
 
-/// The sorted lines of a dump without the loopback guard, which outlives iptables mode.
+/// Returns the sorted lines of a dump without the loopback guard, which outlives iptables mode.
 pub fn without_guard(dump: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = dump.lines().filter(|line| !line.contains("KUBE-FIREWALL")).collect();
     lines.sort_unstable();
     lines
 }
 
-/// Dual-stack, as one List at this resource version; `hosts` are the last bytes of the endpoints' addresses.
+/// Returns dual-stack objects as one List at this resource version; `hosts` are the last bytes of the endpoints'
+/// addresses.
 pub fn every_kind(version: u32, hosts: &[u8]) -> String {
     let mut items = Vec::new();
     let mut add = |index: usize, mut spec: serde_json::Value, ingress: serde_json::Value| {

@@ -11,7 +11,7 @@ pub fn service(name: &str, ip: &str, mut spec: Value) -> Value {
     })
 }
 
-/// Endpoints by address and node.
+/// Returns endpoints by address and node.
 pub fn slice(service: &str, hosts: &[(&str, &str)], protocol: &str) -> Value {
     let endpoints: Vec<Value> =
         hosts.iter().map(|(host, node)| json!({ "addresses": [host], "nodeName": node })).collect();
@@ -47,7 +47,7 @@ pub fn nginx_cluster() -> Vec<Value> {
     ]
 }
 
-/// IPv4 unless the flags say otherwise.
+/// Renders IPv4 unless the flags say otherwise.
 pub fn rendered(mode: &str, objects: &[Value], node: &str, more: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });

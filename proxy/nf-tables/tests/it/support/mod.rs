@@ -19,7 +19,6 @@ macro_rules! inside {
 }
 pub(crate) use inside;
 
-/// The test runner's name of the enclosing test.
 macro_rules! this_test {
     () => {{
         fn here() {}
@@ -55,7 +54,7 @@ pub fn shell(line: &str) -> String {
     fed(line, "")
 }
 
-/// Like [`shell`], with this input.
+/// Runs a command like [`shell`], with this input.
 pub fn fed(line: &str, input: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
