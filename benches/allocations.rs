@@ -22,7 +22,7 @@ thread_local! {
 }
 
 impl Allocated {
-    /// The allocations of this thread so far; zero unless [`Counting`] is the allocator.
+    /// Returns the allocations of this thread so far; zero unless [`Counting`] is the allocator.
     pub fn by_this_thread() -> Allocated {
         ALLOCATED.get()
     }
@@ -44,7 +44,7 @@ impl AddAssign for Allocated {
 }
 
 fn count(bytes: usize) {
-    // The value is gone while the thread ends.
+    // The counter is gone while the thread ends.
     let _ = ALLOCATED.try_with(|allocated| {
         let Allocated { times, bytes: before } = allocated.get();
         allocated.set(Allocated { times: times + 1, bytes: before + bytes as u64 });

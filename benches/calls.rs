@@ -60,7 +60,7 @@ fn clusters() -> impl Iterator<Item = (Mode, ClusterSize)> {
     MODES.into_iter().flat_map(|mode| SIZES.map(|size| (mode, size)))
 }
 
-/// The traced process, which stops itself before and after each event.
+/// Runs the traced process, which stops itself before and after each event.
 pub fn inside() -> Result<()> {
     ptrace::traceme().context("ask to be traced")?;
     let stop = || kill(getpid(), Signal::SIGSTOP).context("stop");

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use svcproxy::model::{Change, ObjectKey};
 
 pub const PORT: u16 = 80;
-/// The one of ten Services with a node port, until the range is used up.
+/// The index of the Service with a node port among ten, until the range is used up.
 const NODE_PORT: u32 = 5;
 /// The default of kube-apiserver's `--service-node-port-range`.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
@@ -45,7 +45,7 @@ impl ClusterSize {
         (0..self.services).flat_map(|index| [service(index), self.slice(index, SliceEndpoints::Original(0))]).collect()
     }
 
-    /// A cluster-IP Service over TCP in the middle.
+    /// Returns a cluster-IP Service over TCP in the middle.
     pub fn typical(self) -> u32 {
         self.services / 2 + 1
     }

@@ -19,7 +19,7 @@ pub type CountTable<T> = BTreeMap<String, BTreeMap<String, BTreeMap<String, T>>>
 /// The counts of an event.
 pub trait Counts: DeserializeOwned + Copy {
     fn text(&self) -> String;
-    /// Name, count, and the largest count without regression.
+    /// Returns each count's name, value, and largest value without regression.
     fn counts(&self) -> Vec<(&'static str, u64, u64)>;
 }
 
@@ -51,7 +51,7 @@ impl CountFile {
         std::fs::write(&path, self.text(table)).with_context(|| format!("write {path}"))
     }
 
-    /// Grown counts, and events that only one table has.
+    /// Returns grown counts, and events that only one table has.
     pub fn regressions<T: Counts>(&self, before: &CountTable<T>, now: &CountTable<T>) -> Vec<String> {
         let (before, now) = (flat(before), flat(now));
         let gone = before.keys().filter(|key| !now.contains_key(*key));

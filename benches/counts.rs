@@ -77,7 +77,7 @@ impl Counts for EventCounts {
     }
 }
 
-/// The program must have [`crate::allocations::Counting`] as its allocator.
+/// Returns all counts. The program must have [`crate::allocations::Counting`] as its allocator.
 pub fn count() -> Result<CountTable<EventCounts>> {
     let mut counts = CountTable::new();
     for mode in MODES {

@@ -78,7 +78,7 @@ impl Event {
         matches!(self, Event::First | Event::Restart)
     }
 
-    /// Not measured.
+    /// Returns a preparation, which is not measured.
     pub fn before(self, size: ClusterSize) -> Option<EventInput> {
         let changes = match self {
             Event::FirstComes => vec![size.slice(size.typical(), SliceEndpoints::None)],

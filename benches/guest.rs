@@ -32,7 +32,7 @@ struct MeasuredPoint {
     detail: Option<Detail>,
 }
 
-/// To standard error, which is all that a guest hands out.
+/// Writes points to standard error, the only output of a guest.
 struct GuestPoints;
 
 impl Points for GuestPoints {
@@ -62,7 +62,7 @@ pub fn role() -> Option<Result<ExitCode>> {
     })
 }
 
-/// Returns what was left out, with reasons.
+/// Returns the parts that were left out, with reasons.
 pub fn run(bench: &mut Bench) -> Result<Vec<String>> {
     let mut guest = None;
     for (id, size) in ladder::guest_points() {
@@ -84,7 +84,7 @@ pub fn run(bench: &mut Bench) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// By id, or why no microVM can be started.
+/// Returns the points by id, or why no microVM can be started.
 fn boot() -> Result<Result<BTreeMap<String, MeasuredPoint>, String>> {
     let own = std::env::current_exe().context("find this program's own path")?;
     let mut command = Command::new(&own);

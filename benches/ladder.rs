@@ -75,7 +75,7 @@ pub fn guest_points() -> Vec<(PointId, ClusterSize)> {
     points
 }
 
-/// Some events read the kernel's state, which [`KernelKind::Silent`] lacks.
+/// Whether the event applies: some read the kernel's state, which [`KernelKind::Silent`] lacks.
 fn applies(writer: &BenchWriter, event: Event) -> bool {
     writer.kernel != KernelKind::Silent || !matches!(event, Event::Restart | Event::Address)
 }
@@ -137,7 +137,7 @@ fn first(bench: &mut dyn Points, writer: &BenchWriter, size: ClusterSize) -> Res
     Ok(())
 }
 
-/// Waits for the first sync. Records transactions if `keep`.
+/// Starts a daemon and waits for its first sync. Records transactions if `keep`.
 fn start(
     writer: &BenchWriter,
     size: ClusterSize,
@@ -168,7 +168,7 @@ fn detail(took: SyncTimes) -> Detail {
     }
 }
 
-/// Started at the first use.
+/// A daemon, started at its first use.
 struct SyncedDaemon<'w> {
     writer: &'w BenchWriter,
     size: ClusterSize,
@@ -214,7 +214,7 @@ impl SyncedDaemon<'_> {
         event != Event::Nothing && !(is_userspace && endpoints_alone)
     }
 
-    /// A daemon without other events: batches name handles.
+    /// Returns the event's floor, recorded by a fresh daemon because batches name handles.
     fn floor(&mut self, event: Event) -> Result<Floor> {
         let (size, command, round) = (self.size, self.writer.restore_command(), self.round + 1);
         self.round = round;

@@ -1,4 +1,4 @@
-//! The benchmarks, which `sync.rs` runs. [`ladder`] measures syncs, [`page`] presents the results, and only [`subject`] uses the proxy's
+//! The benchmarks that `sync.rs` runs. [`ladder`] measures syncs, [`page`] presents the results, and only [`subject`] uses the proxy's
 //! library.
 
 pub mod allocations;

@@ -1,4 +1,4 @@
-//! Criterion, for measurements that can fail.
+//! Runs measurements, which can fail, with criterion.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +11,7 @@ use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 use crate::results::{Detail, PointId};
 
 pub trait Points {
-    /// `once` returns its time and details. False: the command line does not select the point.
+    /// Measures a point; `once` returns its time and details. Returns false if the command line does not select it.
     fn point(&mut self, id: &PointId, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool>;
 }
 
@@ -88,7 +88,7 @@ impl Bench {
                 bencher.iter_custom(|iterations| match work(iterations) {
                     Ok((took, more)) => {
                         details.extend(more);
-                        // Criterion divides by the time.
+                        // Criterion divides by the time, which must not be zero.
                         took.max(Duration::from_nanos(1))
                     }
                     // Unwinds through criterion, which would save a result otherwise.

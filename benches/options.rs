@@ -1,4 +1,4 @@
-//! The flags besides criterion's.
+//! The benchmarks' own flags, besides criterion's.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

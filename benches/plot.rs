@@ -35,8 +35,8 @@ pub fn svg(title: &str, table: &Table) -> Result<String> {
 
 type PlotLine = (String, Vec<(f64, f64)>);
 
-/// A line per row of the table. Its points are the clusters with ten endpoints per Service, or, if there are none, with
-/// as many as the first column's.
+/// Returns a line per row of the table. Its points are the clusters with ten endpoints per Service, or, if there are
+/// none, with as many as the first column's.
 fn lines(table: &Table) -> Vec<PlotLine> {
     let parts: Vec<Vec<u64>> = table.columns.iter().map(|column| numbers(column)).collect();
     let endpoints = |parts: &[u64]| if parts.len() > 1 { parts.first().copied() } else { None };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::subject::kernel::KernelRequests;
 
-/// Criterion's group, function and value of a point.
+/// Identifies a point by criterion's group, function and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointId {
     /// Such as `endpoint-replaced`.
@@ -58,7 +58,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// Median times and sizes, the largest peak memory, the last counts.
+    /// Returns median times and sizes, the largest peak memory, and the last counts.
     pub fn median(details: Vec<Detail>) -> Option<Detail> {
         let last = *details.last()?;
         let middle = |part: fn(&Detail) -> Option<Duration>| {
@@ -108,7 +108,7 @@ pub struct Point {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Amount {
     Bytes(u64),
-    /// Connections, requests or datagrams.
+    /// The number of connections, requests or datagrams.
     Elements(u64),
 }
 
@@ -137,7 +137,7 @@ struct Interval {
     upper_bound: f64,
 }
 
-/// Results before `began` are of an earlier run.
+/// Reads the results. Those before `began` are of an earlier run.
 pub fn read(output: &Path, began: SystemTime) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     for group in directories(&output.join("criterion")) {
@@ -197,7 +197,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Rows by `order`, then by name.
+    /// Returns a group's table, with rows by `order`, then by name.
     pub fn of(points: &[Point], group: &str, order: &[String]) -> Table {
         let mut columns: Vec<(Vec<u64>, String)> = Vec::new();
         let mut rows: BTreeMap<(usize, String), BTreeMap<String, Point>> = BTreeMap::new();
@@ -217,7 +217,7 @@ impl Table {
     }
 }
 
-/// Last one first: endpoints sort before Services.
+/// Returns the numbers, last one first: endpoints sort before Services.
 pub fn numbers(value: &str) -> Vec<u64> {
     value.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).rev().collect()
 }

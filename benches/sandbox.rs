@@ -59,7 +59,7 @@ pub fn fresh_network() -> Result<()> {
     }
     unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
     if IN_GUEST.load(Ordering::Relaxed) {
-        // Else every destination counts as broadcast, which IPVS rejects (`__inet_dev_addr_type`,
+        // While `lo` is down every destination counts as broadcast, which IPVS rejects (`__inet_dev_addr_type`,
         // net/ipv4/fib_frontend.c).
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
         ensure!(up.success(), "ip link set lo up: {up}");

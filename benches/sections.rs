@@ -11,7 +11,7 @@ pub struct Section {
     pub about: String,
 }
 
-/// Unknown groups are last.
+/// Returns the sections; unknown groups are last.
 pub fn all(points: &[Point]) -> Vec<Section> {
     let there: BTreeSet<&str> = points.iter().map(|point| point.id.group.as_str()).collect();
     let known: Vec<Section> = known().into_iter().filter(|section| there.contains(section.group.as_str())).collect();
@@ -27,7 +27,7 @@ fn known() -> Vec<Section> {
     events.chain(others.map(|(group, about)| section(group, about))).collect()
 }
 
-/// Each writer, its floor, its places.
+/// Returns the order of the tables' rows.
 pub fn order() -> Vec<String> {
     let of = |writer: &BenchWriter| {
         let places = ["first", "middle", "last"].map(|place| format!("{}-{place}", writer.name));

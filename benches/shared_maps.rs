@@ -1,4 +1,4 @@
-//! A first sync's floor in nftables mode: the same Services in shared maps in one batch.
+//! The floor of a first sync in nftables mode: the same Services in shared maps, sent in one batch.
 
 use anyhow::{Context, Result};
 use nf_tables::field::{self, KeyField};
@@ -18,7 +18,7 @@ const ENDPOINT: [KeyField; 2] = [KeyField::Destination, KeyField::DestinationPor
 const IP: Family = Family::Ipv4;
 /// `IPPROTO_TCP`, `IPPROTO_UDP`.
 const PROTOCOLS: [u8; 2] = [6, 17];
-/// Elements of one netlink message.
+/// The number of elements in one netlink message.
 const AT_ONCE: usize = 4096;
 
 pub fn batch(size: ClusterSize) -> Result<Batch> {

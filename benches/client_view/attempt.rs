@@ -10,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket, sockopt,
 };
 
-/// Also the error of a measured time.
+/// The interval, and the error of a measured time.
 const EVERY: Duration = Duration::from_millis(2);
 const SOON: Duration = Duration::from_millis(1);
 /// An attempt without an answer for so long is silent.
@@ -25,7 +25,7 @@ pub(super) enum ConnectAnswer {
     Silent,
 }
 
-/// The time of the first of two such answers in a row: a single one may belong to an old connection.
+/// Returns the time of the first of two wanted answers in a row: a single one may belong to an old connection.
 pub(super) fn until(to: SocketAddr, wanted: ConnectAnswer, limit: Duration) -> Result<Option<Instant>> {
     let begin = Instant::now();
     let (mut next, mut first) = (begin, None);

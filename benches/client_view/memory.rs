@@ -7,13 +7,13 @@ use procfs::Current as _;
 const CALM: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of slabs, per-CPU memory and `vmalloc`. Other programs change them too.
+/// Returns the bytes of slabs, per-CPU memory and `vmalloc`. Other programs change them too.
 pub(super) fn of_kernel() -> Result<u64> {
     let info = procfs::Meminfo::current().context("read /proc/meminfo")?;
     Ok(info.slab + info.per_cpu.unwrap_or_default() + info.vmalloc_used)
 }
 
-/// The settled resident memory (`VmRSS`) of a process in bytes.
+/// Returns the settled resident memory (`VmRSS`) of a process in bytes.
 pub(super) async fn settled(pid: i32) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     let mut before = resident(pid)?;

@@ -40,14 +40,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 const SIZES: [ClusterSize; 2] =
     [ClusterSize { services: 1000, endpoints: 10 }, ClusterSize { services: 5000, endpoints: 10 }];
-/// Only for svcproxy's nftables mode, with `--large`.
+/// Clusters for svcproxy's nftables mode, with `--large`.
 const LARGE: [ClusterSize; 3] = [
     ClusterSize { services: 20_000, endpoints: 10 },
     ClusterSize { services: 44_000, endpoints: 2 },
     ClusterSize { services: 5000, endpoints: 50 },
 ];
 
-/// Returns what was left out, with reasons.
+/// Returns the parts that were left out, with reasons.
 pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf], large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     let programs = MeasuredProxy::all(files)?;
@@ -193,7 +193,7 @@ impl Scene {
         let process = self.process.as_ref().context("a proxy that was started")?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // In pieces, to notice the end of the proxy.
+            // Waits in pieces, to notice the end of the proxy.
             let piece = Duration::from_secs(1);
             if let Some(since) = self.wires.on_client(move || until(to, answer, piece)).await?? {
                 return Ok(since);

@@ -37,7 +37,7 @@ pub const NFTABLES: ProxyVariant =
     ProxyVariant { name: "nftables", mode: "nftables", program: "xtables-nft-multi", up_to: (u32::MAX, "") };
 
 impl ProxyVariant {
-    /// Why a cluster of this size is left out. svcproxy programs nft tables by netlink and has no limit.
+    /// Returns why a cluster of this size is left out. svcproxy programs nft tables by netlink and has no limit.
     pub fn too_large(&self, program: &MeasuredProxy, size: ClusterSize) -> Option<&'static str> {
         let (most, why) = self.up_to;
         (matches!(program, MeasuredProxy::Foreign(_)) && size.services * size.endpoints > most).then_some(why)
@@ -119,7 +119,7 @@ impl MeasuredProxy {
     }
 }
 
-/// kube-proxy's configuration with its defaults, but without a pause between syncs.
+/// Returns kube-proxy's configuration with its defaults, but without a pause between syncs.
 fn configuration(kubeconfig: &Path, mode: &str) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

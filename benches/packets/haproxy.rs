@@ -8,20 +8,20 @@ use svclab_cluster::process::{ProcessHandle, ProcessSpec};
 
 use super::wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
-/// Every endpoint's port, so that HAProxy can be an endpoint.
+/// HAProxy's address, with every endpoint's port, so that HAProxy can be an endpoint.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(NODE_ADDRESS), FAR_PORT);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaProxy {
     pub name: &'static str,
-    /// Through a cluster IP, so that packets pass rules as in userspace mode.
+    /// Whether clients connect through a cluster IP, so that packets pass rules as in userspace mode.
     pub behind_a_service: bool,
     option: &'static str,
 }
 
 impl HaProxy {
-    /// Without splicing, with it, and behind a Service; or why HAProxy is missing.
+    /// Returns the variants without splicing, with it, and behind a Service; or why HAProxy is missing.
     pub fn find() -> Result<[HaProxy; 3], String> {
         let answers = Command::new("haproxy").arg("-v").output().is_ok_and(|output| output.status.success());
         if !answers {

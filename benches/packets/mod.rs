@@ -27,7 +27,7 @@ const SIZES: [ClusterSize; 3] = [
     ClusterSize { services: 5000, endpoints: 10 },
 ];
 const LARGE: ClusterSize = ClusterSize { services: 20_000, endpoints: 10 };
-/// Packets match no rule after the first.
+/// Enough for established flows, whose packets after the first match no rule.
 const SMALL: ClusterSize = ClusterSize { services: 10, endpoints: 10 };
 
 pub const MANY: u64 = 128;

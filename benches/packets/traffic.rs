@@ -1,4 +1,4 @@
-//! The client's traffic. Functions return its time.
+//! The client's traffic. Functions return the time taken.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -55,7 +55,7 @@ fn pod(name: &str) -> ClusterHost {
     ClusterHost::Pod { namespace: "bench".to_owned(), name: name.to_owned() }
 }
 
-/// A node with two pods on point-to-point links, so that packets between the pods pass every hook.
+/// Returns a node with two pods on point-to-point links, so that packets between the pods pass every hook.
 fn spec() -> Result<ClusterSpec> {
     let pod = |name: &str, address: Ipv4Addr| PodSpec {
         namespace: "bench".to_owned(),

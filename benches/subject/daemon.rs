@@ -1,4 +1,4 @@
-//! Feeds the daemon batches like a source, and polls the version that it has applied.
+//! Sends the daemon batches like a source, and polls the version that it has applied.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ use super::{BenchWriter, KernelKind, config, node_addresses, port_range, table};
 use crate::events::EventInput;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Also the error of a measured time.
+/// The interval, and the error of a measured time.
 const POLL: Duration = Duration::from_micros(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct RunningDaemon {
     runtime: Option<Runtime>,
 }
 
-/// Pauses of other tasks, until this is dropped.
+/// Records pauses of other tasks until this is dropped.
 pub struct Pauses(Arc<AtomicU64>);
 
 impl Pauses {
@@ -160,7 +160,7 @@ impl RunningDaemon {
         let config = config(writer.mode);
         let addresses = Arc::new(Mutex::new(node_addresses(false)));
         let health = HealthState::new(config.sync_period, &[Family::V4]);
-        // As in the program. The runtime's threads share the network namespace of this thread.
+        // As many threads as in `svcproxy`. They share the network namespace of this thread.
         let threads = if writer.mode == Mode::Userspace { thread::available_parallelism()?.get().max(2) } else { 2 };
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
         let (batches, inbox) = unbounded_channel();
@@ -221,7 +221,7 @@ impl RunningDaemon {
         Ok(SyncTimes { total, apply, render, longest, asked: asked_now - asked })
     }
 
-    /// How late a task that sleeps for a millisecond runs.
+    /// Starts to record how late a task that sleeps for a millisecond runs.
     pub fn pauses(&self) -> Result<Pauses> {
         let latest = Arc::new(AtomicU64::new(0));
         let note = Arc::clone(&latest);

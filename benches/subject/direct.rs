@@ -19,7 +19,7 @@ use crate::events::EventInput;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventCost {
     pub asked: KernelRequests,
-    /// Without the fake kernel's.
+    /// Allocations, without those of the fake kernel.
     pub allocated: Allocated,
 }
 
@@ -81,7 +81,7 @@ impl DirectProxy {
         Ok(DirectProxy { family, log })
     }
 
-    /// A proxy without objects, with the tables of this thread's network namespace by netlink.
+    /// Returns a proxy without objects that writes to this thread's network namespace by netlink.
     pub fn by_netlink(mode: Mode) -> Result<DirectProxy> {
         let log = CallLog::default();
         match mode {

@@ -168,7 +168,7 @@ impl Iptables for CountedIptables {
     }
 }
 
-/// Also counts the encoding.
+/// A netlink adapter that also counts the encoding.
 pub struct CountedNetlink {
     tables: NfTables,
     log: CallLog,
@@ -232,7 +232,7 @@ impl PacketFilter for CountedNetlink {
     }
 }
 
-/// Stores nothing. Dumps are empty, so a full sync sends everything.
+/// An adapter that stores nothing. Dumps are empty, so a full sync sends everything.
 #[derive(Debug, Default)]
 pub struct Silent;
 

@@ -34,7 +34,7 @@ pub struct BenchWriter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelKind {
-    /// None, to measure the proxy's own work.
+    /// No kernel, to measure the proxy's own work.
     Silent,
     Commands(Variant),
     /// iptables' tables in nf_tables, by netlink.
@@ -83,7 +83,7 @@ impl BenchWriter {
         (size.services * size.endpoints > most).then_some(why)
     }
 
-    /// The command that takes the text, for writers of text.
+    /// Returns the command that takes the text, for writers of text.
     pub fn restore_command(&self) -> Option<&'static str> {
         match self.kernel {
             KernelKind::Silent | KernelKind::Netlink | KernelKind::Table | KernelKind::Ipvs => None,
@@ -120,7 +120,7 @@ pub fn as_proxy() -> Option<ExitCode> {
     std::env::var_os(AS_PROXY).map(|_| svcproxy::cli::main())
 }
 
-/// kube-proxy's defaults without a pause between syncs; node port addresses include a new address.
+/// Returns kube-proxy's defaults without a pause between syncs; node port addresses include a new address.
 fn config(mode: Mode) -> Config {
     let range = ipnet::Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
     Config {
@@ -137,7 +137,7 @@ fn node_addresses(with_further: bool) -> NodeAddresses {
     NodeAddresses { local, primary: vec![IpAddr::from([198, 51, 100, 1])], ..NodeAddresses::default() }
 }
 
-/// At least one per Service.
+/// Returns at least one port per Service.
 fn port_range() -> Result<PortRange> {
     "10000-60000".parse().map_err(anyhow::Error::msg)
 }

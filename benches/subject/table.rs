@@ -16,7 +16,7 @@ use crate::allocations::Allocated;
 pub struct CountedTable<T> {
     table: T,
     log: CallLog,
-    /// To count batches, which the netlink table reports itself.
+    /// Whether to count batches here: the netlink table reports them itself.
     counts_batches: bool,
 }
 
@@ -25,7 +25,7 @@ pub fn open(family: Family) -> Result<NetlinkTable> {
 }
 
 impl CountedTable<NetlinkTable> {
-    /// A table by netlink. Times include the encoding of changes.
+    /// Opens a table by netlink. Times include the encoding of changes.
     pub fn open(family: Family, log: CallLog) -> Result<CountedTable<NetlinkTable>> {
         let (mut table, seen) = (open(family)?, log.clone());
         table.observe(Box::new(move |batch, took| {
@@ -57,7 +57,7 @@ impl<T: NftTable> NftTable for CountedTable<T> {
         self.log.watch(|| self.table.list(query), |asked| asked.dumps += 1)
     }
 
-    /// With a fake table the further elements are recorded as part of the change.
+    /// Writes the change and the further elements. A fake table records these as part of the change.
     fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let (mut added, mut change) = (0, Cow::Borrowed(change));
         if self.counts_batches {

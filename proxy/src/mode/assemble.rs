@@ -38,7 +38,8 @@ pub fn userspace<K: PacketFilter, R: Relays>(
     FamilyProxy::with_mode(config.clone(), family, mode)
 }
 
-/// `relays` opens the relays of node ports on the given loopback address; called if the configuration asks for them.
+/// `relays` opens the relays of node ports on the given loopback address. Called only if the configuration asks for
+/// relays.
 pub fn nftables<T: NftTable, R: Relays + Send + 'static>(
     config: &Config,
     family: Family,

@@ -1,4 +1,4 @@
-//! Work beside a mode: its failures delay no sync, and failed syncs do not stop it.
+//! Work that accompanies a mode: its failures delay no sync, and failed syncs do not stop it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::plan::ServicePortPlan;
 pub trait Companion: Any + Send {
     fn full(&mut self, _addresses: &NodeAddresses, _plans: &dyn Plans) {}
 
-    /// Before each partial sync.
+    /// Called before each partial sync.
     fn partial(&mut self, _changed: &BTreeMap<ServicePortName, Option<ServicePortPlan>>) {}
 
     /// Returns whether [`Companion::follow_up`] has work to do.
@@ -24,7 +24,7 @@ pub trait Companion: Any + Send {
         None
     }
 
-    /// Returns the time of the next call.
+    /// Does due work. Returns the time of the next call.
     fn follow_up(&mut self, _now: Instant) -> Option<Instant> {
         None
     }

@@ -37,7 +37,7 @@ pub struct FamilyProxy<M> {
     conntrack_index: ConntrackIndex,
 }
 
-/// As of the last sync.
+/// Records of plans as of the last sync.
 #[derive(Default)]
 struct PlanRecords {
     checks: HealthCheckTracker,
@@ -73,7 +73,7 @@ impl<M: Mode> FamilyProxy<M> {
         self
     }
 
-    /// Only before the first change.
+    /// May only be called before the first change.
     pub fn map_mode<N: Mode>(self, map: impl FnOnce(M) -> N) -> FamilyProxy<N> {
         let FamilyProxy { config, state, mode, companions, .. } = self;
         FamilyProxy { companions, ..FamilyProxy::with_mode(config, state.family(), map(mode)) }
@@ -94,7 +94,7 @@ impl<M: Mode> FamilyProxy<M> {
         })
     }
 
-    /// Only [`FamilyProxy::sync`] writes to the kernel.
+    /// Changes only memory; [`FamilyProxy::sync`] writes to the kernel.
     pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
         for change in changes {
             self.state.apply(change);
@@ -131,7 +131,7 @@ impl<M: Mode> FamilyProxy<M> {
             self.mode.require_full_sync();
         }
         self.find_other_machines();
-        // `any` would skip companions.
+        // Calls every companion; `any` would stop early.
         self.companions.iter_mut().filter_map(|companion| companion.addresses_changed(addresses).then_some(())).count()
             > 0
     }
@@ -148,7 +148,7 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
-    /// The last sync has left changes to the next one.
+    /// Whether the last sync has left changes to the next one.
     pub fn has_rest(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -170,7 +170,7 @@ impl<M: Mode> FamilyProxy<M> {
     /// See [`Mode::detect_flush`]; includes companions.
     pub fn detect_flush(&mut self) -> Result<Option<String>, M::Error> {
         let lost = self.mode.detect_flush()?;
-        // The first full sync creates what the companions check.
+        // The companions' objects exist only after the first full sync.
         if lost.is_some() || self.mode.needs_full() {
             return Ok(lost);
         }
@@ -185,12 +185,12 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(next.into_iter().chain(of_companions).min())
     }
 
-    /// As of the last sync. `None`: the check was removed.
+    /// Returns the checks that the last syncs changed. `None`: the check was removed.
     pub fn take_health_changes(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
         self.records.checks.take_changed()
     }
 
-    /// The changes since the last call.
+    /// Returns the changes since the last call.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.state.take_disputes()
     }
@@ -225,8 +225,8 @@ impl<M: Mode> FamilyProxy<M> {
         self.state.take_triggers()
     }
 
-    /// Partial if the kernel's state is known, else full. After very many changes, a partial sync leaves some to the
-    /// next sync, which is due at once.
+    /// Syncs the kernel: partially if the kernel's state is known, else fully. After very many changes, a partial sync
+    /// leaves some to the next sync, which is due at once.
     ///
     /// After an error, everything pending is part of the next sync, which is full unless the mode can repeat a part.
     pub fn sync(&mut self) -> Result<SyncReport, M::Error> {
@@ -254,7 +254,7 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(report)
     }
 
-    /// For conntrack entries that changes have made stale, until [`FamilyProxy::conntrack_reconciled`].
+    /// Returns the filter for stale conntrack entries, until [`FamilyProxy::conntrack_reconciled`].
     pub fn stale_flows(&self) -> Option<StaleFlowFilter> {
         if self.conntrack_index.due().is_empty() {
             return None;
@@ -306,7 +306,7 @@ impl<M: Mode> FamilyProxy<M> {
     }
 }
 
-/// See [`servers`].
+/// Returns the service port's [`servers`].
 fn flow_servers<M: Mode>(
     state: &State,
     mode: &M,

@@ -1,4 +1,4 @@
-//! The flowtable for long connections, beside nftables mode, kept on the node's current links. A failure costs only
+//! Maintains the flowtable for long connections in nftables mode, with the node's current links. A failure costs only
 //! speed.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ pub struct LongConnections<F> {
     flowtable: F,
     links: BTreeSet<String>,
     due: Option<Instant>,
-    /// The logged failure.
+    /// The last logged failure.
     logged: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Node ports on a loopback address, beside nftables mode, whose rules do not translate packets to loopback addresses:
-//! this process relays them (KEP-6032). Clients there are the node itself, so policy Local applies accordingly.
+//! Relays node ports on a loopback address in nftables mode, whose rules do not translate such packets (KEP-6032).
+//! Clients are on the node itself, so policy Local applies accordingly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,16 +20,17 @@ pub struct LocalhostNodePorts<R> {
     relays: R,
     /// Node ports with backends.
     wanted: BTreeMap<ServicePortName, u16>,
-    /// With an open listener.
+    /// Node ports with an open listener.
     open: BTreeMap<ServicePortName, u16>,
-    /// Without a listener, with the logged failure.
+    /// Service ports without a listener, with the last logged failure.
     waiting: BTreeMap<ServicePortName, Option<String>>,
     retry: Option<Instant>,
-    /// About UDP or SCTP.
+    /// A warning about UDP or SCTP was logged.
     warned: bool,
 }
 
-/// `None`: refused on loopback addresses. A listener cannot drop, so it refuses where rules drop.
+/// Returns the node port and backends. `None`: refused on loopback addresses. A listener cannot drop, so it refuses
+/// where rules drop.
 pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     let external = plan.external.as_ref()?;
     let port = external.node_port.filter(|_| plan.protocol() == Protocol::Tcp)?;
@@ -38,7 +39,7 @@ pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     (!backends.is_empty()).then_some((port, backends))
 }
 
-/// One per service port, whatever the policy.
+/// Returns the service port's only listener, whatever the policy.
 fn listener(name: &ServicePortName) -> Listener {
     Listener { name: name.clone(), set: BackendSet::Cluster }
 }
@@ -94,7 +95,7 @@ impl<R: Relays> LocalhostNodePorts<R> {
         port.is_some()
     }
 
-    /// Logs each failure once.
+    /// Opens missing listeners. Logs each failure once.
     fn listen(&mut self) {
         let LocalhostNodePorts { relays, wanted, open, waiting, .. } = self;
         waiting.retain(|name, logged| {

@@ -25,21 +25,21 @@ pub trait Mode {
     /// Whether the kernel's state is unknown.
     fn needs_full(&self) -> bool;
 
-    /// Another program may have written to the kernel.
+    /// Makes the next sync full.
     fn require_full_sync(&mut self);
 
-    /// UDP and SCTP frontends that full syncs have found since the last call, also a previous proxy's.
+    /// Returns UDP and SCTP frontends that full syncs have found since the last call, also a previous proxy's.
     fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)>;
 
-    /// On which this process answers for a service port, if rules redirect to it.
+    /// Returns the ports on which this process answers for a service port, if rules redirect to them.
     fn relay_ports(&self, _name: &ServicePortName) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Service ports whose rules the kernel refuses, with the reason. Their objects stay.
+    /// Returns service ports whose rules the kernel refuses, with the reason. Their objects stay.
     fn refused(&self) -> &BTreeMap<ServicePortName, String>;
 
-    /// Whether the rules change although the node's plan does not.
+    /// Whether changed addresses change the rules although the node's plan stays the same.
     fn depends_on(&self, _node: &NodePlan, _before: &NodeAddresses, _after: &NodeAddresses) -> bool {
         false
     }
@@ -57,7 +57,7 @@ pub trait Mode {
     fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans)
     -> Result<SyncReport, Self::Error>;
 
-    /// The caller checks [`Mode::needs_full`] first. `None`: deleted.
+    /// Sends the changed service ports; `None`: deleted. The caller checks [`Mode::needs_full`] first.
     ///
     /// After an error the next sync must include the same service ports. It may be partial unless [`Mode::needs_full`]
     /// returns true.
@@ -69,7 +69,7 @@ pub trait Mode {
     /// Replaces [`NodePlan::service_ranges`]; the next partial sync sends the difference.
     fn set_service_ranges(&mut self, _ranges: Vec<IpNet>) {}
 
-    /// Work after a sync, such as the removal of drained backends. Returns the time of the next call.
+    /// Does work after a sync, such as the removal of drained backends. Returns the time of the next call.
     fn follow_up(&mut self, _now: Instant) -> Result<Option<Instant>, Self::Error> {
         Ok(None)
     }

@@ -1,6 +1,6 @@
 use crate::plan::ServicePortPlan;
 
-/// Computed per iteration: a large cluster's plans are never in memory together.
+/// Computed one by one: a large cluster's plans are never in memory together.
 pub trait Plans {
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
 }

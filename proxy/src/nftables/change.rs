@@ -13,13 +13,13 @@ pub enum TableAction {
     Replace,
 }
 
-/// In sending order.
+/// Fields are in sending order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftChange {
     pub table: TableAction,
     pub add_sets: Vec<(Name, Set)>,
     pub add_chains: BTreeMap<Name, Chain>,
-    /// Of existing chains.
+    /// Existing chains with their new rules.
     pub write_rules: BTreeMap<Name, Vec<Rule>>,
     pub delete_elements: Vec<Element>,
     /// Elements that do not exist, or are in `delete_elements`.

@@ -1,4 +1,5 @@
-//! Keys and values are the kernel's bytes: a cluster has a hundred thousand, and they are compared with the kernel's.
+//! Keys and values are stored as the kernel's bytes: a cluster has a hundred thousand, and they are compared with the
+//! kernel's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +9,7 @@ use super::Name;
 use super::rule::NftVerdict;
 use crate::model::Protocol;
 
-/// Two IPv6 addresses, protocol and port, in bytes.
+/// The longest key in bytes: two IPv6 addresses, protocol and port.
 const LONGEST: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +58,7 @@ impl ElementKey {
         self.with(&port.to_be_bytes())
     }
 
-    /// In host byte order.
+    /// Appends the number in host byte order.
     #[must_use]
     pub fn number(self, number: u32) -> ElementKey {
         self.with(&number.to_ne_bytes())
@@ -91,17 +92,17 @@ impl ElementKey {
         Some((address(before)?, protocol, port))
     }
 
-    /// As a number.
+    /// Returns the key plus one, as a big-endian number.
     pub fn following(&self) -> Option<ElementKey> {
         self.stepped(u8::MAX, 0, |byte| byte + 1)
     }
 
-    /// As a number.
+    /// Returns the key minus one, as a big-endian number.
     pub fn preceding(&self) -> Option<ElementKey> {
         self.stepped(0, u8::MAX, |byte| byte - 1)
     }
 
-    /// Steps the lowest byte that is not at its `end`; the bytes below become `begin`.
+    /// Steps the last byte that is not `end`; bytes after it become `begin`.
     fn stepped(mut self, end: u8, begin: u8, step: fn(u8) -> u8) -> Option<ElementKey> {
         for byte in self.bytes.get_mut(..usize::from(self.length))?.iter_mut().rev() {
             if *byte != end {
@@ -121,7 +122,7 @@ impl ElementKey {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ElementValue {
     None,
-    /// A range's last key.
+    /// The last key of a range.
     To(ElementKey),
     Endpoint(ElementKey),
     Verdict(NftVerdict),
@@ -149,7 +150,7 @@ impl Element {
         Element { set, key, value: ElementValue::None }
     }
 
-    /// Keys: `before`, followed by the range's addresses.
+    /// Returns a range's element, with keys of `before` and an address.
     pub fn range(set: &'static str, before: ElementKey, range: IpNet) -> Element {
         Element {
             set,

@@ -14,7 +14,7 @@ pub use element::{Element, ElementKey, ElementValue};
 pub use rule::{AddressSide, NftVerdict, Rule, Statement};
 pub use set::{ElementKind, Set};
 
-/// Shared by many elements.
+/// A name, which many elements share.
 pub type Name = Arc<str>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub enum NftHook {
     Postrouting,
 }
 
-/// The policy is accept.
+/// A base chain's hook. Its policy is accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseHook {
     pub is_nat: bool,
     pub hook: NftHook,
-    /// Lowest first (`enum nf_ip_hook_priorities` in `include/uapi/linux/netfilter_ipv4.h`).
+    /// Lower priorities are first (`enum nf_ip_hook_priorities` in `include/uapi/linux/netfilter_ipv4.h`).
     pub priority: i32,
 }
 

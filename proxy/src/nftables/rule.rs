@@ -29,7 +29,7 @@ pub enum Statement {
         negated: bool,
     },
     Interface {
-        /// Whole or first letters.
+        /// The whole name, or with `prefix` its first letters.
         name: String,
         prefix: bool,
         negated: bool,
@@ -43,18 +43,18 @@ pub enum Statement {
     },
     New,
     Established,
-    /// In both directions.
+    /// The connection has had more packets, in both directions.
     MorePackets(u64),
     Offload(&'static str),
-    /// Destination NAT.
+    /// The connection has destination NAT.
     Translated,
-    /// In the packet mark.
+    /// The packet mark has this bit.
     Marked(u32),
-    /// At random.
+    /// Matches one of so many packets.
     OneIn(u32),
     Mark(u32),
     Unmark(u32),
-    /// Adds the source, or renews its timeout.
+    /// Adds the source to a set, or renews its timeout.
     Remember {
         set: Name,
         /// In whole seconds.
@@ -64,9 +64,9 @@ pub enum Statement {
         key: &'static [KeyField],
         map: &'static str,
     },
-    /// Without an element the next rule follows. Needs an earlier protocol match.
+    /// Translates by a map. Without an element the next rule follows. Needs an earlier protocol match.
     TranslateBy {
-        /// The last field is random.
+        /// The last field is a random number.
         key: Vec<KeyField>,
         map: &'static str,
     },

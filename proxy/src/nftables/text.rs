@@ -110,7 +110,7 @@ fn base_text(base: &BaseHook) -> String {
     format!("type {kind} hook {hook} priority {}; policy accept;", base.priority)
 }
 
-/// `type` if possible, else `typeof`.
+/// Returns the key's `type`, or `typeof` if needed.
 fn type_of(set: &Set, family: Family) -> String {
     let drawn = set.key.iter().any(|field| matches!(field, KeyField::Random(_)));
     let (word, name): (_, fn(KeyField, Family) -> String) =
@@ -185,7 +185,7 @@ fn key_text(key: &ElementKey, fields: &[KeyField], family: Family) -> String {
     parts(key, fields, family).map(|(field, part)| part_text(field, part)).collect::<Vec<_>>().join(" . ")
 }
 
-/// The last field's addresses share a prefix.
+/// Returns a range's text. The last field's addresses share a prefix.
 fn range_text(from: &ElementKey, to: &ElementKey, fields: &[KeyField], family: Family) -> String {
     let ends = parts(to, fields, family).map(|(_, part)| part);
     let each =
@@ -255,7 +255,7 @@ fn side_text(side: AddressSide) -> &'static str {
     }
 }
 
-/// One address without prefix length.
+/// Omits the prefix length of a single address.
 fn net_text(range: &IpNet) -> String {
     if range.prefix_len() == range.max_prefix_len() { range.addr().to_string() } else { range.trunc().to_string() }
 }

@@ -1,5 +1,5 @@
-//! Warnings about working settings, as kube-proxy gives once it knows the Node (`checkBadConfig`, `checkBadIPConfig`
-//! and `getLocalDetectors` in cmd/kube-proxy/app).
+//! Warnings about questionable settings, as kube-proxy gives once it knows the Node (`checkBadConfig`,
+//! `checkBadIPConfig` and `getLocalDetectors` in cmd/kube-proxy/app).
 
 use ipnet::IpNet;
 
@@ -14,7 +14,7 @@ pub fn complaints(config: &Config, primary: Family, pod_cidrs: &[IpNet]) -> Vec<
     node_ports.into_iter().chain(undetected(config, primary)).collect()
 }
 
-/// `nodePortAddresses` has no range of a used family.
+/// Warns if `nodePortAddresses` has no range of a used family.
 fn unrestricted(config: &Config, ranges: &[IpNet], primary: Family, pod_cidrs: &[IpNet]) -> Option<String> {
     let cluster_ranges = match &config.detect_local {
         DetectLocal::ClusterCidr(ranges) => &ranges[..],
@@ -33,7 +33,7 @@ fn unrestricted(config: &Config, ranges: &[IpNet], primary: Family, pod_cidrs: &
     })
 }
 
-/// DetectLocalMode is ClusterCIDR without a range of the primary family.
+/// Warns if DetectLocalMode is ClusterCIDR without a range of the primary family.
 fn undetected(config: &Config, primary: Family) -> Option<String> {
     let DetectLocal::ClusterCidr(ranges) = &config.detect_local else { return None };
     let lack = match ranges.is_empty() {

@@ -6,23 +6,23 @@ use crate::state::service::ServicePort;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChosenBackends {
-    /// Policy Cluster, and short circuits under policy Local.
+    /// Backends under policy Cluster, and for short circuits under policy Local.
     pub cluster: Vec<SocketAddr>,
     pub local: Vec<SocketAddr>,
-    /// Decides between drop and reject.
+    /// Whether any endpoint is usable: decides between drop and reject.
     pub any: bool,
-    /// Why topology hints have no effect, if endpoints have hints.
+    /// Why topology hints have no effect.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintsIgnored {
     EndpointWithoutHint,
-    /// Zone hints, and a node without zone.
+    /// Endpoints have zone hints, but the node has no zone.
     NodeWithoutZone,
-    /// Zone hints, and none for this node's zone.
+    /// Endpoints have zone hints, but none for this node's zone.
     NoEndpointForZone,
-    /// Node hints only, and none for this node.
+    /// Endpoints have only node hints, but none for this node.
     NoEndpointForNode,
 }
 
@@ -44,7 +44,7 @@ impl HintsIgnored {
     }
 }
 
-/// Ready endpoints, else endpoints that serve while they terminate (KEP-1669). Hints apply to policy Cluster only.
+/// Chooses ready endpoints, else those that serve while they terminate (KEP-1669). Hints apply to policy Cluster only.
 pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node: &NodeInfo) -> ChosenBackends {
     let usable = |e: &&Endpoint| e.ready || (e.serving && e.terminating);
     let mut chosen = ChosenBackends { any: endpoints.iter().any(|e| usable(&e)), ..ChosenBackends::default() };
@@ -60,8 +60,8 @@ pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node:
     chosen
 }
 
-/// For policy Local's health check. Without terminating endpoints: the load balancer must stop sending while they still
-/// answer. `endpoints` is sorted by address.
+/// Returns endpoints for policy Local's health check, without terminating ones: the load balancer must stop sending
+/// while they still answer. `endpoints` is sorted by address.
 pub fn ready_local(endpoints: &[Endpoint]) -> Vec<IpAddr> {
     let mut ready: Vec<IpAddr> = endpoints.iter().filter(|e| e.local && e.ready).map(|e| e.address.ip()).collect();
     ready.dedup();

@@ -27,7 +27,7 @@ struct IndexedPort {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DueFlows {
-    /// The frontend was added or removed, or had no server.
+    /// All flows to the frontend: it was added or removed, or had no server.
     All,
     ToServers(BTreeSet<SocketAddr>),
 }
@@ -42,7 +42,7 @@ impl DueFlows {
 }
 
 impl ConntrackIndex {
-    /// `None`: the service port was deleted.
+    /// Records servers. `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, now: Option<(&ServicePort, BTreeSet<SocketAddr>)>) {
         if !needs_conntrack_cleanup(name.protocol) {
             return;
@@ -54,7 +54,7 @@ impl ConntrackIndex {
         let (now, before) = (now.unwrap_or_default(), self.of_port.remove(name).unwrap_or_default());
         let lost: BTreeSet<SocketAddr> = before.servers.difference(&now.servers).copied().collect();
         for key in &before.frontends {
-            // The new owner may have been recorded before.
+            // A new owner may already be recorded.
             if self.owner.get(key) == Some(name) {
                 self.owner.remove(key);
             }
@@ -73,7 +73,7 @@ impl ConntrackIndex {
         }
     }
 
-    /// Makes all flows due.
+    /// Replaces all records, and makes all flows due.
     pub fn record_all(&mut self, ports: impl Iterator<Item = (impl Borrow<ServicePort>, BTreeSet<SocketAddr>)>) {
         self.of_port.values_mut().for_each(|known| known.servers.clear());
         let mut gone: BTreeSet<ServicePortName> = self.of_port.keys().cloned().collect();
@@ -93,7 +93,7 @@ impl ConntrackIndex {
         &self.due
     }
 
-    /// The service ports with due flows.
+    /// Returns the service ports with due flows.
     pub fn ports_due(&self) -> BTreeSet<&ServicePortName> {
         self.due.keys().filter_map(|key| self.owner.get(key)).collect()
     }

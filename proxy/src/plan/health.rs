@@ -1,4 +1,4 @@
-//! `healthCheckNodePort`s of one family, by Service. Updated per service port, read as changes.
+//! `healthCheckNodePort`s of one family, by Service, and their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::model::{ObjectKey, Protocol, ServicePortName};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceCheck {
     pub port: u16,
-    /// Local pods with a ready endpoint, each counted once (upstream's `LocalReadyEndpoints` in
+    /// The number of local pods with a ready endpoint, each counted once (upstream's `LocalReadyEndpoints` in
     /// pkg/proxy/endpointschangetracker.go).
     pub local_endpoints: usize,
 }
@@ -39,7 +39,7 @@ impl HealthCheckTracker {
         gone.iter().for_each(|name| self.record(name, None));
     }
 
-    /// Since the last call. `None`: the check was removed.
+    /// Returns the checks changed since the last call. `None`: the check was removed.
     pub fn take_changed(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
         let changed = std::mem::take(&mut self.changed);
         changed
@@ -49,7 +49,7 @@ impl HealthCheckTracker {
             .collect()
     }
 
-    /// All ports of a Service have the same `healthCheckNodePort`.
+    /// Returns the Service's check. All its ports have the same `healthCheckNodePort`.
     fn of(&self, service: &ObjectKey) -> Option<ServiceCheck> {
         let first = ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp };
         let ports = self.ports.range(first..).take_while(|(name, _)| name.service == *service);

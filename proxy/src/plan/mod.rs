@@ -1,5 +1,5 @@
-//! The fate of packets, whatever the mode: every rule of Kubernetes is decided here, once. Modes translate a
-//! [`ServicePortPlan`] and a [`NodePlan`] into kernel objects.
+//! Decides how packets are handled, whatever the mode: every rule of Kubernetes is decided here, once. Modes translate
+//! a [`ServicePortPlan`] and a [`NodePlan`] into kernel objects.
 
 pub mod advice;
 pub mod backends;
@@ -30,7 +30,7 @@ pub enum BackendSet {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrontendVerdict {
-    /// All with the same probability.
+    /// Delivers to each backend of the set with the same probability.
     Deliver(BackendSet),
     /// No node has an endpoint.
     Reject,
@@ -43,7 +43,7 @@ pub enum FrontendVerdict {
 pub enum Masquerade {
     Never,
     Always,
-    /// All but pods, if the node can detect them ([`NodePlan::pods`]).
+    /// All sources but pods, if the node can detect pods ([`NodePlan::pods`]).
     NotPods,
 }
 
@@ -81,7 +81,7 @@ impl ExternalFrontends {
         matches!(self.action.verdict, FrontendVerdict::Deliver(_)) || self.short_circuit.is_some()
     }
 
-    /// For traffic from the node itself.
+    /// Returns the action for traffic from the node itself.
     pub fn of_node(&self) -> FrontendAction {
         self.short_circuit.map_or(self.action, |short| short.node)
     }
@@ -96,8 +96,8 @@ pub struct ShortCircuit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedSources {
     pub ranges: Vec<IpNet>,
-    /// The ranges contain the node. Its connection to a local load-balancer IP has that IP as source, so the IPs are
-    /// allowed as well.
+    /// Whether load-balancer IPs are allowed too: the ranges contain the node, whose connection to such an IP has it as
+    /// source.
     pub load_balancer_ips: bool,
 }
 
@@ -113,14 +113,15 @@ pub struct HealthCheck {
 pub struct ServicePortPlan {
     pub name: ServicePortName,
     pub port: u16,
-    /// Sorted; may be empty if no verdict uses them.
+    /// Sorted; may be empty if no frontend uses them.
     pub cluster_backends: Vec<SocketAddr>,
-    /// Sorted; may be empty if no verdict uses them.
+    /// Sorted; may be empty if no frontend uses them.
     pub local_backends: Vec<SocketAddr>,
     /// Local backends that may connect to themselves without an action's masquerade, for modes with one rule for all
     /// hairpins. Sorted, without duplicates.
     pub hairpins: Vec<IpAddr>,
-    /// Where existing flows may stay, sorted: serving endpoints for UDP, all for SCTP ([`stale_flows`]), none for TCP.
+    /// The servers to which existing flows may stay, sorted: serving endpoints for UDP, all for SCTP ([`stale_flows`]),
+    /// none for TCP.
     pub serving: Vec<SocketAddr>,
     pub affinity: Option<Duration>,
     /// `None`: another Service has the cluster IP.
@@ -128,11 +129,11 @@ pub struct ServicePortPlan {
     pub external: Option<ExternalFrontends>,
     pub health_check: Option<HealthCheck>,
     pub no_local_endpoints: NoLocalEndpoints,
-    /// Why topology hints have no effect, if endpoints have hints.
+    /// Why topology hints have no effect.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
-/// Policy Local drops: only other nodes have endpoints.
+/// Whether policy Local drops packets because only other nodes have endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NoLocalEndpoints {
     pub internal: bool,
@@ -156,12 +157,12 @@ impl ServicePortPlan {
 pub enum PodSource {
     Range(IpNet),
     Interface(String),
-    /// First letters of the input interface's name.
+    /// The first letters of the input interface's name.
     InterfacePrefix(String),
 }
 
 impl PodSource {
-    /// At most 15 characters (`IFNAMSIZ`).
+    /// Whether an interface's name has at most 15 characters (`IFNAMSIZ`).
     pub fn fits(&self) -> bool {
         match self {
             PodSource::Range(_) => true,
@@ -183,11 +184,11 @@ pub enum NodePortScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlan {
     pub family: Family,
-    /// Requests masquerade by the packet mark.
+    /// The packet mark that requests masquerade.
     pub masquerade_mark: u32,
-    /// `None`: undetectable.
+    /// How to detect packets from pods, if possible.
     pub pods: Option<PodSource>,
-    /// [`ClusterIpFrontend::action`]'s, the same for every service port.
+    /// The masquerade of [`ClusterIpFrontend::action`], the same for every service port.
     pub internal_masquerade: Masquerade,
     pub node_ports: NodePortScope,
     /// Loopback address of the TCP node port relays: rules cannot translate packets to it without `route_localnet`. UDP

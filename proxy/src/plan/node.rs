@@ -9,7 +9,7 @@ use crate::model::Family;
 use crate::state::NodeInfo;
 
 pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> NodePlan {
-    // IPv4 only.
+    // IPv6 has no loopback node ports.
     let loopback = config.localhost_node_ports && family == Family::V4;
     NodePlan {
         family,
@@ -52,7 +52,7 @@ pub fn service_ranges(
     let of_node: Vec<IpNet> = of_node.chain(node.addresses.iter().copied().map(IpNet::from)).collect();
     let (mut dropped, mut spared) = (Vec::new(), Vec::new());
     for range in of_service_cidrs {
-        // Other nodes' ranges are unknown then.
+        // The ServiceCIDR may contain other nodes' unknown ranges.
         if let Some(within) = of_node.iter().find(|within| range.contains(*within)) {
             spared.push((range, *within));
             continue;
@@ -75,14 +75,14 @@ fn without(range: IpNet, other: &IpNet) -> Vec<IpNet> {
     halves.map_or_else(|| vec![range], |halves| halves.flat_map(|half| without(half, other)).collect())
 }
 
-/// Node ports on 127.0.0.1 require `route_localnet` and its guard, unless `nodePortAddresses` names no loopback address
-/// (upstream's `NewProxier` in pkg/proxy/iptables/proxier.go). Relays listen on the node's addresses, and IPVS serves
-/// no loopback address.
+/// Whether node ports are on 127.0.0.1, which requires `route_localnet` and its guard: unless `nodePortAddresses` names
+/// no loopback address (upstream's `NewProxier` in pkg/proxy/iptables/proxier.go). Relays listen on the node's
+/// addresses, and IPVS serves no loopback address.
 pub fn routes_loopback(config: &Config) -> bool {
     config.localhost_node_ports && config.mode == Mode::Iptables && names_loopback(&config.node_port_addresses)
 }
 
-/// Nftables mode's loopback address for node port relays (KEP-6032), if a loopback range of `nodePortAddresses`
+/// Returns nftables mode's loopback address for node port relays (KEP-6032), if a loopback range of `nodePortAddresses`
 /// contains it. A range of all addresses does not count (upstream's `ContainsExplicitLoopback` in
 /// pkg/proxy/util/nodeport_addresses.go).
 pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
@@ -91,7 +91,7 @@ pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
     (may && loopback_ranges(config, family).any(|range| range.contains(&localhost))).then_some(localhost)
 }
 
-/// Ranges of `nodePortAddresses` in the loopback range.
+/// Returns the ranges of `nodePortAddresses` in the loopback range.
 fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNet> {
     let ranges = match &config.node_port_addresses {
         NodePortAddresses::Ranges(ranges) | NodePortAddresses::PrimaryAndRanges(ranges) => &ranges[..],
@@ -100,7 +100,7 @@ fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNe
     ranges.iter().copied().filter(move |range| family.loopback_range().contains(range))
 }
 
-/// Loopback ranges of `nodePortAddresses` without the relays' address.
+/// Returns the loopback ranges of `nodePortAddresses` without the relays' address.
 pub fn ranges_without_relay(config: &Config) -> Vec<IpNet> {
     let of = |family: Family| loopback_ranges(config, family).filter(move |range| !range.contains(&family.localhost()));
     Family::ALL.into_iter().flat_map(of).collect()
@@ -118,7 +118,7 @@ fn names_loopback(addresses: &NodePortAddresses) -> bool {
     }
 }
 
-/// Configured, else from the Node object, else from the kernel.
+/// Returns the configured address, else the Node object's, else the kernel's.
 pub fn primary_address(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Option<IpAddr> {
     let of_family = |ips: &[IpAddr]| ips.iter().copied().find(|ip| Family::of(ip) == family);
     let bound = config.bind_address.filter(|address| Family::of(address) == family);
@@ -136,7 +136,7 @@ fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {
     }
 }
 
-/// Node ports need a list of addresses, instead of the kernel's check for local ones.
+/// Whether node ports need a list of addresses, instead of the kernel's check for local ones.
 pub fn names_node_port_addresses(config: &Config, family: Family) -> bool {
     let scope = node_ports(config, family, &NodeInfo::default(), &NodeAddresses::default(), false);
     matches!(scope, NodePortScope::Addresses(_))
@@ -161,7 +161,7 @@ fn node_ports(
             both
         }
         NodePortAddresses::Ranges(ranges) => {
-            // As upstream: all addresses of a family without ranges.
+            // As in upstream, all addresses of a family without ranges accept node ports.
             let mut of_family = ranges.iter().filter(|r| Family::of_net(r) == family);
             if !ranges.iter().any(|r| Family::of_net(r) == family) || of_family.any(|r| r.prefix_len() == 0) {
                 return NodePortScope::EveryLocalAddress { loopback };

@@ -9,8 +9,8 @@ use crate::config::{Config, Mode, NodeAddresses};
 use crate::model::{Family, ObjectKey, ServicePortName};
 use crate::state::State;
 
-/// Addresses of other known Node objects and of API servers, and routes' next hops. Empty unless the mode binds
-/// addresses.
+/// Returns the addresses of other known Node objects and of API servers, and routes' next hops. Empty unless the mode
+/// binds addresses.
 pub fn other_machines(config: &Config, state: &State, addresses: &NodeAddresses) -> BTreeSet<IpAddr> {
     if config.mode != Mode::Ipvs {
         return BTreeSet::new();

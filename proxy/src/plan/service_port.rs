@@ -54,10 +54,10 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
     }
 }
 
-/// Other nodes' pods pass this node with their own address only in a short circuit. An endpoint without `nodeName` may
-/// be local: controllers other than Kubernetes' own omit it.
+/// Returns backends that may connect to themselves through this node. Other nodes' pods do so only in a short circuit.
+/// An endpoint without `nodeName` may be local: controllers other than Kubernetes' own omit it.
 fn hairpins(backends: &ChosenBackends, endpoints: &[Endpoint], short_circuits: bool) -> Vec<IpAddr> {
-    // Sorted; a Service may have thousands.
+    // Backends are sorted, and a Service may have thousands.
     let is_among = |all: &[SocketAddr], address: &SocketAddr| all.binary_search(address).is_ok();
     let is_backend = |address| is_among(&backends.cluster, address) || is_among(&backends.local, address);
     let own = endpoints.iter().filter(|endpoint| endpoint.local || endpoint.unplaced || short_circuits);

@@ -23,8 +23,8 @@ pub fn keeps_flows(protocol: Protocol, endpoint: &Endpoint) -> bool {
     protocol == Protocol::Sctp || endpoint.serving
 }
 
-/// Where a service port's flows may stay: at its endpoints, and at the `relays`, this process's ports. `local` are the
-/// node's addresses.
+/// Returns the servers to which a service port's flows may go: its endpoints, and this process's ports, `relays`.
+/// `local` are the node's addresses.
 pub fn servers(protocol: Protocol, endpoints: &[Endpoint], relays: &[u16], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
     let serving = endpoints.iter().filter(|endpoint| keeps_flows(protocol, endpoint)).map(|endpoint| endpoint.address);
     let relayed = relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay)));
@@ -34,10 +34,10 @@ pub fn servers(protocol: Protocol, endpoints: &[Endpoint], relays: &[u16], local
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaleFlowFilter {
     serving: Frontends,
-    /// Removed, or without servers.
+    /// Frontends that were removed or have no servers.
     gone: BTreeSet<(Protocol, Frontend)>,
     node_addresses: BTreeSet<IpAddr>,
-    /// Only flows to the listed servers can be stale.
+    /// Frontends where only flows to the listed servers can be stale.
     lost: Frontends,
 }
 
@@ -91,7 +91,7 @@ impl StaleFlowFilter {
         self.serving.is_empty() && self.gone.is_empty()
     }
 
-    /// False for flows to other destinations.
+    /// Whether the flow is stale. False for flows to unknown destinations.
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let address = (flow.protocol, Frontend::Address(flow.destination));
         let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));

@@ -44,12 +44,12 @@ impl PlanSummary {
         }
     }
 
-    /// Policy Local's drops: internal, external.
+    /// Returns how many service ports lack local endpoints: internal, external.
     pub fn without_local_endpoints(&self) -> (usize, usize) {
         (self.internal, self.external)
     }
 
-    /// For every reason.
+    /// Returns the number of service ports by reason.
     pub fn hints_ignored(&self) -> impl Iterator<Item = (HintsIgnored, usize)> {
         HintsIgnored::ALL.into_iter().zip(self.hints)
     }

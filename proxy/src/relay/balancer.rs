@@ -27,11 +27,11 @@ impl Balancer {
     }
 
     pub fn serves(&self, backend: &SocketAddr) -> bool {
-        // Called per association when backends change.
+        // Every association is checked when backends change.
         self.backends.serving.binary_search(backend).is_ok()
     }
 
-    /// Order of attempts. Advances the round robin unless the client has a backend.
+    /// Returns the order of attempts. Advances the round robin unless the client has a backend.
     pub fn candidates(&mut self, set: BackendSet, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
         let backends = self.backends.set(set);
         let known = self.backends.affinity.and_then(|timeout| self.clients.get(client, timeout, now));
@@ -40,7 +40,7 @@ impl Balancer {
             BackendSet::Cluster => 0,
             BackendSet::Local => 1,
         }];
-        // Follows the last one, even after its removal.
+        // Starts after the last backend, even if that was removed.
         let start = last.map_or(0, |last| backends.partition_point(|backend| *backend <= last));
         let by_turns = (0..backends.len()).map(|step| backends[(start + step) % backends.len()]);
         let candidates = match known {

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-/// Per service port. The longest-idle client is forgotten first.
+/// The most clients per service port. The longest-idle client is forgotten first.
 pub const MOST_CLIENTS: usize = 65_536;
 
 #[derive(Debug)]
 pub struct AffinityClients {
-    /// A bounded cache would allocate its memory at once.
+    /// Unbounded, because a bounded cache would allocate its memory at once.
     last: LruCache<IpAddr, (SocketAddr, Instant)>,
 }
 
@@ -37,7 +37,7 @@ impl AffinityClients {
         self.last.pop(&client);
     }
 
-    /// Costs as much as there are clients.
+    /// Forgets clients of removed backends.
     pub fn retain(&mut self, is_there: impl Fn(&SocketAddr) -> bool) {
         let gone = self.last.iter().filter(|(_, (backend, _))| !is_there(backend)).map(|(client, _)| *client);
         for client in gone.collect::<Vec<_>>() {

@@ -81,7 +81,7 @@ struct OpenListener {
 
 impl Drop for OpenListener {
     fn drop(&mut self) {
-        // The task would keep the port until its thread runs next.
+        // The aborted task would keep the port until its thread runs next.
         self.connections.iter().for_each(|listener| sockets::stop_listening(listener));
         self.task.abort();
         self.stats.listeners.dec();
@@ -89,12 +89,12 @@ impl Drop for OpenListener {
 }
 
 impl RelayEngine {
-    /// Listens on every address of this family.
+    /// Returns an engine for every address of this family.
     pub fn new(family: Family, shared: Arc<RelayShared>) -> RelayEngine {
         RelayEngine::on(family.unspecified(), shared)
     }
 
-    /// Listens on this address, TCP only.
+    /// Returns an engine for this address, TCP only.
     pub fn on(address: IpAddr, shared: Arc<RelayShared>) -> RelayEngine {
         RelayEngine { address, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
     }

@@ -1,7 +1,7 @@
 //! Limits connections to the available file descriptors, fairly between services. While slots are free, a service may
-//! take any number. Then it takes slots from the service with the most, as long as that has more than itself: first of
-//! half-closed connections, then of the longest-idle ones. A service with its fair share waits, or takes a long-idle
-//! connection's slot.
+//! take any number. Then it takes slots from the service with the most, as long as that has more than itself: first
+//! those of half-closed connections, then of the longest-idle ones. A service with its fair share waits, or takes a
+//! long-idle connection's slot.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout};
 
 use crate::model::ObjectKey;
 
-/// The longest idle time of a half-closed connection without a free slot, or of any connection if the new service has
-/// no slot.
+/// Without a free slot, half-closed connections may be idle for so long, and so may all connections if the new service
+/// has no slot.
 const HALF_CLOSED: Duration = Duration::from_secs(10);
-/// Without a free slot, the longest idle time.
+/// Without a free slot, other connections may be idle for so long.
 const OPEN: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Evicts this part at once: not every new connection has to search.
+/// Evicts one in eight at once: not every new connection has to search.
 const PART: usize = 8;
 
 /// When bytes last passed, and whether one direction has ended.
@@ -122,7 +122,7 @@ impl FairLimiter {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // From here on no freed slot is missed.
+            // Enabled before the attempt, so that no freed slot is missed.
             freed.as_mut().enable();
             if let Some(slot) = self.try_acquire(service, Instant::now()) {
                 return slot;
@@ -151,13 +151,13 @@ impl SlotTable {
         Some(activity)
     }
 
-    /// Their sockets are closed a moment later.
+    /// Frees slots for the service. Their sockets are closed a moment later.
     fn evict(&mut self, service: &ObjectKey, now: Instant) {
         let own = self.shares.get(service).map_or(0, BTreeMap::len);
         let largest = self.shares.iter().max_by_key(|(_, share)| share.len());
         let Some((largest, most)) = largest.map(|(name, share)| (name.clone(), share.len())) else { return };
         if most >= own + 2 {
-            // Half the difference makes services equal.
+            // Moving half the difference makes both services equal.
             self.end(((most - own) / 2).div_ceil(PART), |service, _| *service == largest);
         } else {
             let too_long = |activity: &Activity| {
@@ -168,7 +168,7 @@ impl SlotTable {
         }
     }
 
-    /// Up to `count` of the connections that match `may`.
+    /// Ends up to `count` of the connections that match `may`.
     fn end(&mut self, count: usize, may: impl Fn(&ObjectKey, &Activity) -> bool) {
         let all = self
             .shares

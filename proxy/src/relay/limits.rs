@@ -1,4 +1,4 @@
-/// Two sockets, and a two-ended pipe per direction while bytes are in transit.
+/// File descriptors: two sockets, and a two-ended pipe per direction while bytes are in transit.
 const PER_CONNECTION: u64 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,8 +9,8 @@ pub struct RelayLimits {
 }
 
 impl RelayLimits {
-    /// A quarter for listeners, each of which may have accepted a waiting connection. Two thirds of the rest for
-    /// connections, one for associations.
+    /// A quarter of the descriptors is for listeners, each of which may have accepted a waiting connection. Two thirds
+    /// of the rest are for connections, one for associations.
     pub fn of(descriptors: u64) -> RelayLimits {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).clamp(1, 1 << 20);
         let listeners = descriptors / 4;

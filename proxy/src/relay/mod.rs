@@ -70,11 +70,11 @@ pub enum ListenError {
 }
 
 pub trait Relays {
-    /// Connections continue; UDP associations end if their backend stops serving.
+    /// Replaces backends. Connections continue; UDP associations end if their backend stops serving.
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>);
 
     fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError>;
 
-    /// Frees the port synchronously. TCP connections continue.
+    /// Frees the port at once. TCP connections continue.
     fn close(&mut self, listener: &Listener);
 }

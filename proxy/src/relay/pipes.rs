@@ -1,5 +1,5 @@
 //! Moves few bytes by read(2) and write(2), many in the kernel by splice(2) and a pipe. A message that fits the buffer
-//! takes two calls; splicing takes a third, to learn that no more bytes follow.
+//! takes two calls; splicing takes a third, which shows that no more bytes follow.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 /// A pipe's capacity (16 pages), and the most per read.
 const PIPE: usize = 65_536;
-/// Copies fewer bytes; splices after a full buffer.
+/// The buffer's size. After a full buffer, the rest is spliced.
 const MANY: usize = 16_384;
 const SPARE: usize = 64;
 
@@ -23,7 +23,7 @@ struct Pipe {
     writer: PipeWriter,
 }
 
-/// Only connections with bytes in transit have one.
+/// Pipes for reuse. Only connections with bytes in transit have one.
 #[derive(Debug, Default)]
 pub struct Pipes {
     spare: Mutex<Vec<Pipe>>,
@@ -90,7 +90,7 @@ fn as_count(bytes: usize) -> u64 {
 enum CopyResult {
     Nothing,
     End,
-    /// Not yet written.
+    /// Bytes that were read and not yet written.
     Bytes {
         read: usize,
         rest: Vec<u8>,
@@ -141,7 +141,7 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8], moved: impl Fn(u64)) -> io:
     Ok(())
 }
 
-/// Leaves the pipe empty. Returns the number of bytes, and whether the stream has ended.
+/// Splices all available bytes, and empties the pipe. Returns their number, and whether the stream has ended.
 async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64)) -> io::Result<(usize, bool)> {
     let mut all = 0;
     loop {
@@ -189,7 +189,7 @@ mod tests {
         (near.unwrap(), far.unwrap().0)
     }
 
-    /// As the runtime sees it, without waiting.
+    /// Whether the runtime considers the stream readable, without waiting.
     async fn is_readable(stream: &TcpStream) -> bool {
         let mut readable = pin!(stream.readable());
         poll_fn(|context| Poll::Ready(readable.as_mut().poll(context).is_ready())).await

@@ -26,7 +26,7 @@ fn any(family: Family, port: u16) -> SocketAddr {
 /// Connections inherit the options of [`prepare`] (tcp(7), socket(7)), which saves two calls each.
 pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Earlier connections must not delay a restart.
+    // Lets a restarted proxy bind the port while earlier connections exist.
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
@@ -36,7 +36,7 @@ pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// At once, even while a task holds the socket.
+/// Stops listening at once, even while a task holds the socket.
 pub fn stop_listening(listener: &TcpListener) {
     // The kernel resets waiting connections (`inet_shutdown` in net/ipv4/af_inet.c).
     let _ = shutdown(listener.as_raw_fd(), Shutdown::Read);
@@ -66,7 +66,7 @@ pub fn connect_udp(backend: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-/// The runtime does not know yet that a new socket is writable.
+/// Sends at once: the runtime does not know yet that a new socket is writable.
 pub fn send_to_backend(socket: &UdpSocket, payload: &[u8]) -> io::Result<usize> {
     Ok(send(socket.as_raw_fd(), payload, MsgFlags::MSG_DONTWAIT)?)
 }
@@ -120,7 +120,7 @@ pub fn send_from(socket: &UdpSocket, payload: &[u8], client: SocketAddr, local: 
     Ok(sent?)
 }
 
-/// Also detects a vanished peer.
+/// Sets TCP options; keepalives detect a vanished peer.
 pub fn prepare(socket: &impl AsFd) {
     let _ = setsockopt(socket, sockopt::TcpNoDelay, &true);
     let _ = setsockopt(socket, sockopt::KeepAlive, &true);

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Also counts down, for open objects.
+/// Counts up, and for open objects also down.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -28,18 +28,18 @@ pub struct RelayStats {
     pub not_opened: Counter,
     pub connections: Counter,
     pub connections_total: Counter,
-    /// No backend accepted.
+    /// Connections that no backend accepted.
     pub failed: Counter,
-    /// By a backend; another was tried.
+    /// Connections that a backend refused; another was tried.
     pub refused: Counter,
-    /// Of a backend; another was tried.
+    /// Connection attempts that timed out; another backend was tried.
     pub timed_out: Counter,
-    /// Ended as idle for too long.
+    /// Connections that were idle for too long.
     pub idle: Counter,
     pub full: Counter,
     pub associations: Counter,
     pub associations_total: Counter,
-    /// Ended early to make room.
+    /// Connections or associations that ended early to make room.
     pub evicted: Counter,
     /// Datagrams that could not be sent.
     pub dropped: Counter,

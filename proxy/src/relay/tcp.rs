@@ -19,7 +19,7 @@ use super::stats::RelayStats;
 use crate::model::ObjectKey;
 use crate::plan::BackendSet;
 
-/// One backend's timeout while others are left: a lost SYN is sent again after a second.
+/// One backend's timeout while others are left: longer than a second, after which a lost SYN is repeated.
 const PATIENCE: Duration = Duration::from_millis(1500);
 const WHOLE_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -143,7 +143,7 @@ async fn idle(activity: &Activity, timeouts: &TcpTimeouts) {
         if Instant::now() >= end {
             return;
         }
-        // An ended direction shortens the timeout.
+        // A direction that ends shortens the timeout.
         sleep_until(end.min(Instant::now() + timeouts.half_closed.max(PAUSE))).await;
     }
 }
@@ -151,7 +151,7 @@ async fn idle(activity: &Activity, timeouts: &TcpTimeouts) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpTimeouts {
     pub idle: Duration,
-    /// If one direction has ended.
+    /// The idle timeout after one direction has ended.
     pub half_closed: Duration,
 }
 
@@ -179,7 +179,7 @@ async fn relay(client: &TcpStream, backend: &TcpStream, context: &ListenerContex
         }
     };
     if let Err(error) = ended {
-        // An ordinary end of stream would look like success.
+        // A reset: an ordinary end of stream would look like success.
         if is_shortage(&error) {
             warn!(%error, "a connection was reset");
         }

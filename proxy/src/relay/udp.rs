@@ -20,10 +20,10 @@ use super::stats::RelayStats;
 use super::tcp::ListenerContext;
 use crate::model::ObjectKey;
 
-/// As in conntrack (`nf_conntrack_proto_udp.c`): later replies make the flow a stream, with a longer timeout.
+/// Replies after this time make the flow a stream, with a longer timeout, as in conntrack (`nf_conntrack_proto_udp.c`).
 const CONVERSATION: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
-/// To evict at once, the oldest first.
+/// Evicts one in eight associations at once, the oldest first.
 const EVICTED_PART: usize = 8;
 
 thread_local! {
@@ -32,9 +32,9 @@ thread_local! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpTimeouts {
-    /// Without replies, or one exchange.
+    /// The timeout without replies, or with one exchange.
     pub single: Duration,
-    /// With replies for longer.
+    /// The timeout with later replies.
     pub conversation: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct UdpListener {
     number: u64,
 }
 
-/// Their associations share the descriptors.
+/// All UDP listeners, whose associations share the descriptors.
 #[derive(Debug, Default)]
 pub struct UdpListeners(Mutex<(u64, BTreeMap<u64, Weak<UdpListener>>)>);
 
@@ -133,7 +133,7 @@ impl UdpListener {
         self.associations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Their next datagram gets another backend.
+    /// Ends associations whose backend no longer serves; clients get another backend.
     pub fn backends_changed(&self) {
         let mut associations = self.associations();
         let choice = self.context.choice();
@@ -219,7 +219,7 @@ impl UdpListener {
         Some(Association { flow, task: task.abort_handle(), stats, open, of_port: Arc::clone(&self.open) })
     }
 
-    /// Ends associations of the service with the most, or of this service if none has clearly more. Never holds two
+    /// Ends associations of the service with the most, or of this service if no other has clearly more. Never holds two
     /// listeners' locks.
     fn make_room(&self) {
         let shared = &self.context.shared;
@@ -249,7 +249,7 @@ impl UdpListener {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Not every new association has to search.
+    /// Ends the `count` oldest associations.
     fn end_oldest(&self, count: usize) {
         let mut all = self.associations();
         let mut by_age: Vec<(Instant, ClientKey)> = all
@@ -263,7 +263,7 @@ impl UdpListener {
         }
     }
 
-    /// Unless another flow has the key.
+    /// Ends the association, unless another flow has its key.
     fn end(&self, key: &ClientKey, flow: &Arc<UdpFlow>) {
         let mut associations = self.associations();
         if associations.get(key).is_some_and(|association| Arc::ptr_eq(&association.flow, flow)) {

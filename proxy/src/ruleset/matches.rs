@@ -22,14 +22,14 @@ impl<T> Not<T> {
     }
 }
 
-/// For `-m addrtype`.
+/// The address that `-m addrtype` checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressTypeSide {
     Source,
     Destination,
 }
 
-/// For each dimension of the set.
+/// The packet's side for each dimension of the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SetDirection {
     Source,
@@ -50,7 +50,7 @@ impl ConnectionStates {
         ConnectionStates(self.0 | other.0)
     }
 
-    /// In libxt_conntrack's order.
+    /// The states in libxt_conntrack's order.
     const NAMES: [(u16, &'static str); 5] =
         [(1, "INVALID"), (1 << 3, "NEW"), (1 << 2, "RELATED"), (1 << 1, "ESTABLISHED"), (1 << 7, "DNAT")];
 }
@@ -95,7 +95,7 @@ impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Match::Comment(text) => {
-                // iptables-save does not quote these characters.
+                // iptables-save quotes text with other characters.
                 let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
                 let quote = if plain { "" } else { "\"" };
                 write!(f, "-m comment --comment {quote}{text}{quote}")
@@ -142,7 +142,7 @@ fn recent_mask(family: Family) -> &'static str {
     }
 }
 
-/// 1/n as a fraction of 2³¹ (`struct xt_statistic_info`).
+/// Returns 1/n as a fraction of 2³¹ (`struct xt_statistic_info`).
 #[allow(clippy::cast_precision_loss, reason = "endpoint counts are far below 2^52")]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 2^31")]
 fn kept_probability(n: usize) -> u32 {
@@ -159,7 +159,7 @@ impl fmt::Display for Probability {
 }
 
 impl Match {
-    /// Of 2³¹.
+    /// Returns 1/n as a fraction of 2³¹.
     pub fn probability(n: usize) -> u32 {
         kept_probability(n)
     }

@@ -23,7 +23,7 @@ pub type Tables = BTreeMap<Table, Chains>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// First: a frontend that loses its last backend must be rejected before its translation ends.
+    /// The first table: a frontend that loses its last backend must be rejected before its translation ends.
     Filter,
     Mangle,
     Nat,

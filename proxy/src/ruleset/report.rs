@@ -30,11 +30,11 @@ pub struct SyncReport {
     pub full: bool,
     pub rules: usize,
     pub removed_chains: usize,
-    /// Inserted or removed, of built-in chains.
+    /// Jumps inserted into or removed from built-in chains.
     pub jumps: usize,
-    /// Elements, set members, virtual servers, destinations, addresses.
+    /// Changed elements, set members, virtual servers, destinations and addresses.
     pub changes: usize,
-    /// Rules, without those that only emptied a chain.
+    /// Sent rules, without those that only emptied a chain.
     pub sent: RuleCounts,
     pub total: RuleCounts,
 }

@@ -16,7 +16,7 @@ const COMMENT_MAX: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum InputInterface {
     Name(Box<str>),
-    /// First letters of an interface's name.
+    /// The first letters of an interface's name.
     Prefix(Box<str>),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for InputInterface {
     }
 }
 
-/// Matches in order of addition.
+/// Matches are in order of addition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     pub source: Option<Not<IpNet>>,
@@ -49,8 +49,8 @@ impl Rule {
         Rule::new().comment(text)
     }
 
-    /// `text` is validated; still, characters that could end the quoted text or line are replaced: no text can become a
-    /// rule.
+    /// Adds a comment. `text` is validated; still, characters that could end the quoted text or line are replaced: no
+    /// text can become a rule.
     pub fn comment(self, text: impl AsRef<str>) -> Rule {
         let safe =
             |c: char| if (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\' | '\'') { c } else { '?' };
@@ -77,7 +77,7 @@ impl Rule {
         self
     }
 
-    /// `negated`: outside.
+    /// Matches the loopback range; `negated`: outside.
     pub fn destination_loopback(mut self, family: Family, negated: bool) -> Rule {
         self.destination = Some(Not { negated, value: family.loopback_range() });
         self
@@ -125,7 +125,7 @@ impl Rule {
         self.and(Match::LocalAddress(Not::is_not(AddressTypeSide::Source)))
     }
 
-    /// The packet's addresses and ports are a member of the set.
+    /// Matches packets whose addresses and ports are a member of the set.
     pub fn in_set(self, set: &str, directions: &'static [SetDirection], negated: bool) -> Rule {
         self.and(Match::Set(Not { negated, value: (set.into(), directions) }))
     }

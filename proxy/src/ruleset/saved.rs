@@ -31,13 +31,14 @@ impl SavedTable {
         table
     }
 
-    /// In chains for which `elsewhere` returns true.
+    /// Returns the targets of rules in chains for which `elsewhere` returns true.
     pub fn targets(&self, elsewhere: impl Fn(&str) -> bool) -> HashSet<&str> {
         let rules = self.chains.iter().filter(|(from, _)| elsewhere(from)).flat_map(|(_, rules)| rules);
         rules.filter_map(|rule| target_of(rule)).collect()
     }
 
-    /// In chains for which `elsewhere` returns true, by rules for which `gone` (chain, rule) returns false.
+    /// Whether a rule for which `gone` (chain, rule) returns false targets `chain`, in chains for which `elsewhere`
+    /// returns true.
     pub fn is_referred_to(
         &self,
         chain: &str,
@@ -53,7 +54,7 @@ impl SavedTable {
 
 pub fn target_of(rule: &str) -> Option<&str> {
     let rest = rule.split_once("-j ").or_else(|| rule.split_once("-g "))?.1;
-    // The last one: a comment may contain `-j `.
+    // Takes the last `-j `, because a comment may contain `-j `.
     let rest = rest.rsplit_once(" -j ").map_or(rest, |(_, last)| last);
     rest.split(' ').next()
 }

@@ -5,7 +5,7 @@ use crate::model::Family;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum RuleTarget {
-    /// Only counts and comments.
+    /// No target: the rule only counts.
     #[default]
     None,
     Jump(Box<str>),
@@ -19,7 +19,7 @@ pub enum RuleTarget {
         mask: u32,
     },
     Masquerade {
-        /// `--random-fully`: with a random source port.
+        /// `--random-fully`: picks a random source port.
         random_fully: bool,
     },
     Dnat(SocketAddr),

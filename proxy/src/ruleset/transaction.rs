@@ -9,13 +9,13 @@ use super::{Chains, Rule, Table};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableChange {
     pub write: Chains,
-    /// Of `write`, missing or empty when last read or written.
+    /// Chains of `write` that were missing or empty when last read or written.
     pub absent: BTreeSet<String>,
     pub remove: Vec<String>,
-    /// At a chain's beginning: the last rule comes first.
+    /// Rules to insert, each at its chain's beginning: the last rule becomes the first.
     pub insert: Vec<(String, Rule)>,
     pub append: Vec<(String, Rule)>,
-    /// One copy each; a missing rule is an error.
+    /// Rules to delete, one copy each; a missing rule is an error.
     pub delete: Vec<(String, Rule)>,
 }
 
@@ -61,7 +61,7 @@ impl Transaction {
         }
     }
 
-    /// Before the chains that jump to them.
+    /// Returns the written chains, each before the chains that jump to it.
     pub fn writes(&self) -> Vec<(Table, &str, &[Rule])> {
         let mut writes: Vec<(usize, Table, &str, &[Rule])> = Vec::new();
         for (table, change) in &self.tables {
@@ -102,7 +102,7 @@ impl Transaction {
             part.table(*table).insert.clone_from(&change.insert);
             part.table(*table).delete.clone_from(&change.delete);
         }
-        // They may jump to each other.
+        // Removed chains are first emptied: they may jump to each other.
         let removals =
             self.tables.iter().flat_map(|(table, change)| change.remove.iter().map(move |chain| (*table, chain)));
         let removals: Vec<_> = removals.collect();
@@ -120,8 +120,8 @@ impl Transaction {
         parts
     }
 
-    /// A declaration empties a chain. Chains to remove are declared first: then no rule refers to them or their
-    /// targets.
+    /// Returns lines for `iptables-restore`. Declarations empty chains. Chains to remove are declared first, so that no
+    /// rule refers to them or their targets.
     pub fn lines(&self) -> impl Iterator<Item = RestoreLine<'_>> {
         self.tables.iter().filter(|(_, change)| !change.is_empty()).flat_map(|(table, change)| {
             let declared = change.write.keys().chain(&change.remove).map(|chain| RestoreLine::Declared(chain));
@@ -145,7 +145,8 @@ impl Transaction {
         self.pieces(usize::MAX).collect()
     }
 
-    /// Pieces of whole lines, at least `least` bytes each. Lazy: a large cluster's text takes tens of megabytes.
+    /// Returns pieces of whole lines, at least `least` bytes each. Lazy: a large cluster's text takes tens of
+    /// megabytes.
     pub fn pieces(&self, least: usize) -> impl Iterator<Item = String> {
         let mut lines = self.lines();
         std::iter::from_fn(move || {
@@ -163,7 +164,7 @@ impl Transaction {
 pub enum RestoreLine<'a> {
     Table(Table),
     Declared(&'a str),
-    /// An option with its rule.
+    /// The option (`-A`, for example), the chain and the rule.
     Rule(&'static str, &'a str, &'a Rule),
     Removed(&'a str),
     Commit,
@@ -187,7 +188,7 @@ struct JumpDepths<'a> {
 }
 
 impl<'a> JumpDepths<'a> {
-    /// A loop, which the kernel would refuse, ends where it began.
+    /// Returns the longest path of jumps. Ends loops, which the kernel would refuse.
     fn of(&mut self, chain: &str) -> usize {
         if let Some(height) = self.known.get(chain) {
             return *height;

@@ -32,7 +32,7 @@ impl<'a> AffinityRenderer<'a> {
         AffinityRenderer { plan, node, timeout, used: BTreeSet::new(), own: AffinityObjects::default() }
     }
 
-    /// A frontend's chain. `picked`: the backend set without short circuits.
+    /// Adds a frontend's chain, and returns its name. `picked`: the backend set without short circuits.
     pub(super) fn entry(&mut self, role: ChainRole, picked: Option<BackendSet>) -> Name {
         let picked = picked.unwrap_or(BackendSet::Cluster);
         let (prefix, mut rules, last) = match role {
@@ -107,8 +107,8 @@ fn prefix(set: BackendSet) -> &'static str {
     }
 }
 
-/// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` for an endpoint, as in kube-proxy. nftables names
-/// have no colons. In too long a name, a hash replaces the endpoint.
+/// Returns `prefix-HASH-namespace/name/protocol/port`, and `__address/port` for an endpoint, as in kube-proxy. nftables
+/// names have no colons. A hash replaces the endpoint in too long a name.
 fn own_name(prefix: &str, name: &ServicePortName, endpoint: Option<&SocketAddr>) -> Name {
     let ServicePortName { service, port, protocol } = name;
     let of_endpoint = endpoint.map_or_else(String::new, |endpoint| {
@@ -135,7 +135,7 @@ mod tests {
     use crate::model::{ObjectKey, Protocol};
     use crate::testing::port_name;
 
-    /// Often 63 characters, the API's limit.
+    /// Generates labels that often have 63 characters, the API's limit.
     fn label() -> impl Strategy<Value = String> {
         prop_oneof!["[a-z]{63}", "[a-z]{55,63}", "[a-z]{1,8}"]
     }

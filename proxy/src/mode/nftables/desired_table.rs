@@ -11,7 +11,7 @@ use crate::nftables::change::TableAction;
 use crate::nftables::{Chain, Element, Name, NftChange, Set};
 use crate::plan::NodePlan;
 
-/// A new set's least room, in elements.
+/// The least size of a new set, in elements.
 const ROOM: u32 = 4096;
 
 pub(super) struct DesiredTable<'a> {
@@ -26,7 +26,7 @@ pub(super) struct DesiredTable<'a> {
 
 pub(super) struct SyncPlan {
     pub(super) change: NftChange,
-    /// Adds every element, besides those in `change`.
+    /// Whether the sync adds every element, besides those in `change`.
     pub(super) refill: bool,
     pub(super) sizes: BTreeMap<&'static str, u32>,
     pub(super) unused: BTreeSet<UnusedObject>,
@@ -60,7 +60,7 @@ impl<'a> DesiredTable<'a> {
         }
     }
 
-    /// `None` if the existing table's types, sizes or base chains do not fit.
+    /// Returns the existing sets' sizes. `None` if the existing table's types, sizes or base chains do not fit.
     fn fitting_sizes<K: NftTable>(
         &self,
         table: &K,
@@ -74,7 +74,7 @@ impl<'a> DesiredTable<'a> {
                 return None;
             }
             if let Some(size) = there.size {
-                // Deleted and added elements of a batch both count.
+                // Within a batch the kernel counts both deleted and added elements.
                 let most = self.ledger.count(name) + found.count(name);
                 if u32::try_from(most).map_or(true, |most| most > size) {
                     return None;
@@ -142,7 +142,7 @@ impl<'a> DesiredTable<'a> {
         SyncPlan { change, refill: false, sizes, unused: chains.chain(sets).collect() }
     }
 
-    /// For chains to which no element refers: their rules, plus the rules that jump to them.
+    /// Returns, for chains to which no element refers, the number of their rules plus the rules that jump to them.
     pub(super) fn reference_counts(&self) -> Vec<(Name, usize)> {
         use crate::nftables::{NftVerdict, Statement};
         let jumps = |to: &Name| {

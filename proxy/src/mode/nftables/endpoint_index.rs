@@ -21,7 +21,7 @@ impl EndpointIndex {
     }
 }
 
-/// A large cluster has hundreds of thousands; an IPv4 endpoint takes six bytes here.
+/// A large cluster has hundreds of thousands of endpoints; one of IPv4 takes six bytes here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexedEndpoints {
     V4(Box<[SocketAddrV4]>),
@@ -35,7 +35,7 @@ impl Default for IndexedEndpoints {
 }
 
 impl FromIterator<SocketAddr> for IndexedEndpoints {
-    /// Ignores endpoints of another family than the first one's.
+    /// Ignores endpoints whose family differs from the first one's.
     fn from_iter<I: IntoIterator<Item = SocketAddr>>(endpoints: I) -> IndexedEndpoints {
         let mut endpoints = endpoints.into_iter().peekable();
         if matches!(endpoints.peek(), Some(SocketAddr::V6(_))) {
@@ -87,7 +87,7 @@ pub fn assign(before: &IndexedEndpoints, wanted: &[SocketAddr]) -> IndexedEndpoi
         *slot = new.next();
     }
     slots.extend(new.map(Some));
-    // The last endpoints fill gaps.
+    // The last endpoints move to gaps.
     let mut full: Vec<SocketAddr> = Vec::with_capacity(wanted.len());
     let mut end = slots.len();
     for at in 0..slots.len() {

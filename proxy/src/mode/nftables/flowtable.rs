@@ -10,9 +10,9 @@ pub const PROBE: &str = "svcproxy-probe-flowtable";
 pub const COMMENT: &str = "Long connections to Kubernetes Services, by svcproxy";
 pub const FLOWTABLE: &str = "services";
 pub const CHAIN: &str = "filter-forward";
-/// `NF_IP_PRI_FILTER`, of the flowtable and of the chain.
+/// The priority of the flowtable and of the chain: `NF_IP_PRI_FILTER`.
 pub const PRIORITY: i32 = 0;
-/// KEP-4963's number: shorter connections are not offloaded.
+/// Connections with fewer packets are not offloaded (KEP-4963).
 const SHORT: u64 = 20;
 
 pub fn rule(protocol: Protocol) -> Rule {
@@ -25,7 +25,7 @@ pub fn rule(protocol: Protocol) -> Rule {
     ])
 }
 
-/// Flowtables support no other protocols.
+/// Returns rules for TCP and UDP, the only supported protocols.
 pub fn rules() -> Vec<Rule> {
     [Protocol::Tcp, Protocol::Udp].map(rule).into()
 }

@@ -9,7 +9,7 @@ use crate::nftables::{Element, ElementKey, ElementValue};
 use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 use crate::plan::{BackendSet, ServicePortPlan};
 
-/// By set; there are few sets.
+/// Elements by set; there are few sets.
 #[derive(Debug, Default)]
 pub(super) struct FoundElements(Vec<(&'static str, HashMap<ElementKey, ElementValue>)>);
 
@@ -35,7 +35,7 @@ impl FoundElements {
         self.of(set).map_or(0, HashMap::len)
     }
 
-    /// Endpoints keep their indexes in the existing table.
+    /// Gives endpoints the indexes of the existing table.
     pub(super) fn number(&self, objects: &mut NftServiceObjects, plan: &ServicePortPlan) {
         if self.0.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl FoundElements {
         (0..).map_while(at).collect()
     }
 
-    /// Elements to remove and to add. `wanted` has no duplicates.
+    /// Returns the elements to remove and to add. `wanted` has no duplicates.
     pub(super) fn differing(mut self, wanted: impl Iterator<Item = Element>) -> (Vec<Element>, Vec<Element>) {
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         for element in wanted {

@@ -1,6 +1,6 @@
-//! The objects that exist whatever the services. Objects with kube-proxy's meaning have its names; no other object has
-//! one: kube-proxy keeps an existing table, and cannot create a set that exists with another type. Other programs may
-//! rely on the base chains' names and priorities
+//! The objects that exist whatever the services. Only objects with the same meaning as in kube-proxy have its names:
+//! kube-proxy keeps an existing table, and cannot create a set that exists with another type. Other programs may rely
+//! on the base chains' names and priorities
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
 use ipnet::IpNet;
@@ -19,7 +19,7 @@ pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 3";
 
 pub const CLUSTER_IPS: &str = "cluster-ips";
 pub const SERVICE_CIDRS: &str = "service-cidrs";
-/// Unless every local address accepts node ports.
+/// The addresses that accept node ports, unless every local address does.
 pub const NODEPORT_IPS: &str = "nodeport-ips";
 /// Endpoints that may connect to themselves: source, destination.
 pub const HAIRPINS: &str = "hairpins";
@@ -35,7 +35,7 @@ pub const SERVICE_NODEPORTS: &str = "service-nodeports";
 /// Service addresses and indexes to endpoints.
 pub const SERVICE_ENDPOINTS: &str = "service-endpoints";
 pub const NODEPORT_ENDPOINTS: &str = "nodeport-endpoints";
-/// For pods and the node: policy Local does not apply.
+/// Endpoints for pods and the node, to which policy Local does not apply.
 pub const SHORT_CIRCUIT_ENDPOINTS: &str = "short-circuit-endpoints";
 pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpoints";
 /// Node ports that are rejected on the loopback range.
@@ -50,7 +50,7 @@ const LOCALHOST_NODEPORTS_CHECK: &str = "localhost-nodeports-check";
 const MASQUERADING: &str = "masquerading";
 pub const REJECT_CHAIN: &str = "reject-chain";
 
-/// Counts and rejects node ports on the loopback range; `None`: relays answer.
+/// Returns the chain that rejects node ports on the loopback range. `None`: relays answer.
 pub fn localhost_refused(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Tcp => None,
@@ -75,12 +75,12 @@ const FRONTEND_AND_SOURCE: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
 const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
 const PAIR: &[KeyField] = &[KeyField::Source, KeyField::Destination];
-/// The random number needs `typeof`; its modulus does not matter there.
+/// Sets declare the random number with `typeof`; its modulus does not matter there.
 const FRONTEND_SLOT: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
 const NODEPORT_SLOT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
 
-/// In packet order, with the chains to which they jump.
+/// The base chains in packet order, with their jumps.
 const BASE_CHAINS: [(&str, bool, NftHook, i32, &[&str]); 8] = [
     ("filter-prerouting-pre-dnat", false, NftHook::Prerouting, PRE_DNAT, &[FIREWALL_CHECK]),
     ("filter-output-pre-dnat", false, NftHook::Output, PRE_DNAT, &[FIREWALL_CHECK]),
@@ -96,7 +96,7 @@ pub fn base_chains() -> impl Iterator<Item = &'static str> {
     BASE_CHAINS.into_iter().map(|(name, ..)| name)
 }
 
-/// In printing order. `size`: room in elements.
+/// Returns the sets in printing order, with sizes by `size`.
 pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
     let sized = |name: &'static str, set: Set| (name, set.sized(size(name)));
     vec![
@@ -158,8 +158,8 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     base.chain(others.map(|(name, chain)| (name.into(), chain))).collect()
 }
 
-/// Relays listen for TCP. Other node ports count and reject packets to the loopback range. In the input hook, the
-/// sender gets an ICMP message; in the output hook its call would fail with EPERM.
+/// Returns the chains for node ports on the loopback range: relays listen for TCP; packets to others are counted and
+/// rejected. In the input hook, the sender gets an ICMP message; in the output hook its call would fail with EPERM.
 fn localhost_check(node: &NodePlan) -> Vec<(&'static str, Chain)> {
     let to_loopback =
         Statement::Range { side: AddressSide::Destination, range: node.family.loopback_range(), negated: false };
@@ -179,7 +179,7 @@ pub fn elements(node: &NodePlan) -> Vec<Element> {
     elements
 }
 
-/// The elements of [`NodePlan::service_ranges`], sorted.
+/// Returns the elements of [`NodePlan::service_ranges`], sorted.
 pub fn service_cidrs(ranges: &[IpNet]) -> Vec<Element> {
     let mut elements: Vec<Element> =
         ranges.iter().map(|range| Element::range(SERVICE_CIDRS, ElementKey::default(), *range)).collect();
@@ -215,7 +215,7 @@ fn services(node: &NodePlan) -> Chain {
     Chain::new("where connections to services are led to endpoints", rules)
 }
 
-/// Never to the loopback range.
+/// Matches addresses with node ports, except the loopback range.
 fn on_node(node: &NodePlan) -> Vec<Statement> {
     let range = node.family.loopback_range();
     match &node.node_ports {
@@ -255,7 +255,7 @@ fn masquerading(node: &NodePlan) -> Chain {
     Chain::new("whose source becomes this node's", rules)
 }
 
-/// The table then uses every kernel feature that a table may use.
+/// Returns a plan whose table uses every kernel feature that a table may use.
 pub fn probe_node(family: Family) -> NodePlan {
     NodePlan {
         family,

@@ -9,7 +9,7 @@ use crate::nftables::{Chain, Element, ElementKey, Name, Set};
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementLedger {
     ports: BTreeMap<ServicePortName, NftServiceObjects>,
-    /// Elements that service ports may share.
+    /// Elements that service ports may share, with reference counts.
     in_common: BTreeMap<(&'static str, ElementKey), u32>,
     /// Reference counts of shared chains.
     shared: HashMap<SharedChain, u32>,
@@ -51,7 +51,7 @@ pub(super) struct TableDifference {
     pub(super) sets_added: BTreeMap<Name, Set>,
 }
 
-/// Sorted: the cheapest way to fill the maps.
+/// Fills the maps in sorted order, which is cheapest.
 impl FromIterator<(ServicePortName, NftServiceObjects)> for ElementLedger {
     fn from_iter<I: IntoIterator<Item = (ServicePortName, NftServiceObjects)>>(ports: I) -> ElementLedger {
         let mut ledger = ElementLedger { ports: ports.into_iter().collect(), ..ElementLedger::default() };
@@ -94,14 +94,13 @@ impl ElementLedger {
         self.shared.contains_key(&shared)
     }
 
-    /// Chains that the next change of endpoints probably needs. Costs as much as there are different numbers of
-    /// endpoints.
+    /// Returns chains that the next change of endpoints probably needs.
     pub(super) fn spare_chains(&self) -> BTreeSet<SharedChain> {
         let neighbours = self.shared().flat_map(SharedChain::neighbours);
         neighbours.filter(|neighbour| !self.shared.contains_key(neighbour)).collect()
     }
 
-    /// The cost does not depend on other service ports.
+    /// Replaces service ports' objects, at a cost independent of others.
     pub(super) fn replace(&mut self, changed: Vec<(ServicePortName, Option<NftServiceObjects>)>) -> TableDifference {
         let mut update = LedgerUpdate::default();
         for (name, objects) in changed {
@@ -212,7 +211,7 @@ impl LedgerUpdate {
     }
 }
 
-/// Elements only in `before`, and only in `after`. Both are sorted.
+/// Returns the elements only in `before`, and those only in `after`. Both are sorted.
 pub(super) fn differing(before: Vec<Element>, after: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());

@@ -1,4 +1,5 @@
-//! One service port's elements, derived from frontends and endpoints: stored elements would take ten times the memory.
+//! One service port's elements, computed from frontends and endpoints when needed: stored elements would take ten times
+//! the memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ pub struct NftServiceObjects {
     protocol: Protocol,
     port: u16,
     frontends: Box<[FrontendElements]>,
-    /// Shared with other service ports.
+    /// Other service ports may have the same addresses.
     hairpins: Box<[IpAddr]>,
     /// Rare elements, in any order.
     elements: Vec<Element>,
@@ -42,7 +43,7 @@ impl AffinityObjects {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FrontendElements {
     address: FrontendAddress,
-    /// A cluster IP is shared with the Service's other ports.
+    /// Whether the address is a cluster IP, which the Service's other ports share.
     is_cluster_ip: bool,
     /// The verdict without endpoints.
     no_endpoints: Option<NoEndpoints>,
@@ -147,7 +148,7 @@ impl NftServiceObjects {
         self.common_elements().chain(self.own_elements())
     }
 
-    /// Elements that other service ports may share.
+    /// Returns the elements that other service ports may share.
     pub fn common_elements(&self) -> impl Iterator<Item = Element> {
         let cluster_ips = self.frontends.iter().filter(|frontend| frontend.is_cluster_ip);
         let cluster_ips = cluster_ips.filter_map(|frontend| match frontend.address {
@@ -193,7 +194,7 @@ impl NftServiceObjects {
         no_endpoints.into_iter().chain(picked).chain(short_circuits).chain(to)
     }
 
-    /// Shared chains, perhaps with duplicates.
+    /// Returns referenced shared chains, perhaps with duplicates.
     pub fn shared(&self) -> impl Iterator<Item = SharedChain> {
         let chains = self.frontends.iter().filter_map(|frontend| {
             let role = frontend.dispatch.as_ref()?.shared?;
@@ -206,7 +207,7 @@ impl NftServiceObjects {
         self.own.as_deref()
     }
 
-    /// A backend set's map, and its key without the index.
+    /// Returns a backend set's map, and the map's key without the index.
     pub fn numbered(&self, set: BackendSet) -> Option<(&'static str, ElementKey)> {
         self.frontends.iter().find_map(|frontend| {
             let to = frontend.dispatch.as_ref().filter(|to| to.shared.is_some())?;
@@ -229,7 +230,7 @@ struct ElementRenderer<'a> {
     plan: &'a ServicePortPlan,
     slots: EndpointIndex,
     affinity: Option<AffinityRenderer<'a>>,
-    /// Whether any source is masqueraded on its way to cluster IPs.
+    /// Whether packets to cluster IPs are masqueraded for any source.
     marks_cluster_ips: bool,
     relays_localhost: bool,
     frontends: Vec<FrontendElements>,
@@ -263,8 +264,8 @@ impl ElementRenderer<'_> {
         }
     }
 
-    /// `external` is `None` for the cluster IP. An address with several roles is first cluster IP, then external IP,
-    /// then load-balancer IP.
+    /// Adds a frontend unless the address has one. Cluster IPs precede external IPs and load-balancer IPs. `external`
+    /// is `None` for the cluster IP.
     fn add_frontend(&mut self, address: FrontendAddress, action: FrontendAction, external: Option<&ExternalFrontends>) {
         if self.frontends.iter().any(|frontend| frontend.address == address) {
             return;

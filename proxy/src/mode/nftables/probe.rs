@@ -15,7 +15,7 @@ use crate::plan::{
     NoLocalEndpoints, ServicePortPlan,
 };
 
-/// Each kind of object of this mode.
+/// Returns a change with each kind of object, to test the kernel.
 pub fn probe(family: Family) -> NftChange {
     let node = layout::probe_node(family);
     let plan = probed(family);
@@ -30,7 +30,7 @@ pub fn probe(family: Family) -> NftChange {
         }
     }
     change.add_elements = wanted.elements().collect();
-    // No packet may meet the table.
+    // Without base chains no packet passes the table.
     change.add_chains.retain(|_, chain| chain.base.is_none());
     change
 }

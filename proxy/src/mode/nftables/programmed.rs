@@ -12,8 +12,8 @@ use super::shared_chains::SharedChain;
 use crate::nftables::{Name, NftChange};
 use crate::plan::NodePlan;
 
-/// Kernels before 6.2 answer EBUSY if a chain is deleted right after the last element that refers to it
-/// (kubernetes/kubernetes#122604). Spare chains wait as well, so that they do not delay the sync.
+/// Unused chains are deleted, and spare chains created, after this time: kernels before 6.2 answer EBUSY right after
+/// the last element that refers to a chain is deleted (kubernetes/kubernetes#122604), and syncs are not delayed.
 const SETTLE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -23,17 +23,17 @@ pub(super) struct ProgrammedTable {
     sizes: BTreeMap<&'static str, u32>,
     chains: BTreeSet<Name>,
     sets: BTreeSet<Name>,
-    /// An earlier proxy's unused chains: their rules may follow other settings.
+    /// An earlier proxy's unused chains, whose rules may be outdated.
     inherited: BTreeSet<Name>,
-    /// Without references, and since when.
+    /// Objects without references, with the time of their loss.
     unused: BTreeMap<UnusedObject, Instant>,
     spares: BTreeSet<SharedChain>,
-    /// Spare chains to create, and since when.
+    /// Spare chains to create, with the time of the request.
     missing: BTreeMap<SharedChain, Instant>,
     pub(super) reference_counts: Vec<(Name, usize)>,
 }
 
-/// Ordered: chains are deleted before their rules' sets.
+/// In order of deletion: chains before their rules' sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UnusedObject {
     Chain(Name),
@@ -41,7 +41,7 @@ pub(super) enum UnusedObject {
 }
 
 impl ProgrammedTable {
-    /// Everything was sent. The caller sets the ledger.
+    /// Returns the table after everything was sent. The caller sets the ledger.
     pub(super) fn all(wanted: &DesiredTable<'_>, sync_plan: SyncPlan, now: Instant) -> ProgrammedTable {
         let mut chains: BTreeSet<Name> = wanted.chains.keys().cloned().collect();
         let mut sets: BTreeSet<Name> = wanted.sets.keys().cloned().collect();
@@ -81,7 +81,7 @@ impl ProgrammedTable {
         difference.added.extend(added);
     }
 
-    /// `None` if a set is too small.
+    /// Returns the change to send. `None` if a set is too small.
     pub(super) fn change(&mut self, difference: TableDifference, now: Instant) -> Option<NftChange> {
         let TableDifference {
             removed,
@@ -129,7 +129,7 @@ impl ProgrammedTable {
         Some(change)
     }
 
-    /// Existing chains of this proxy have the right rules.
+    /// Adds the chain, or rewrites an inherited one.
     fn make(&mut self, shared: SharedChain, change: &mut NftChange) {
         let name = shared.name();
         if self.chains.insert(name.clone()) {
@@ -139,7 +139,7 @@ impl ProgrammedTable {
         }
     }
 
-    /// `removed`: without references now.
+    /// Updates the spare chains. `removed`: chains now without references.
     fn replace_spares(&mut self, removed: &BTreeSet<SharedChain>, now: Instant) {
         let spares = self.ledger.spare_chains();
         let is_used = |shared: &SharedChain| self.ledger.is_referenced(*shared);
@@ -178,7 +178,7 @@ impl ProgrammedTable {
                 UnusedObject::Chain(name) => {
                     self.chains.remove(&name);
                     self.inherited.remove(&name);
-                    // Empty chains can be deleted in any order.
+                    // Emptied chains can be deleted in any order.
                     change.write_rules.insert(name.clone(), Vec::new());
                     change.delete_chains.push(name);
                 }

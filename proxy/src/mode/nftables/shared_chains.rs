@@ -18,21 +18,22 @@ pub enum FrontendKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharedChain {
     pub kind: FrontendKind,
-    /// `dnat` with a port requires one.
+    /// `dnat` to a port requires a protocol match.
     pub protocol: Protocol,
     pub role: ChainRole,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainRole {
-    /// All with the same probability.
+    /// Picks an endpoint, each with the same probability.
     Pick(u32),
     PickShortCircuit(u32),
     /// Masquerades sources other than pods (or all), and picks an endpoint.
     ClusterIp(u32),
     /// Masquerades, and picks an endpoint.
     External(u32),
-    /// Policy Local: pods and the node get any endpoint, other sources a local one, or the filter drops their packets.
+    /// Policy Local: pods and the node get any endpoint, other sources a local one. Without one the filter drops their
+    /// packets.
     Local {
         local: u32,
         all: u32,
@@ -58,7 +59,7 @@ impl SharedChain {
         self.to_string().into()
     }
 
-    /// After the chains to which it refers.
+    /// Returns the chain, after the chains to which it refers.
     pub fn with_targets(self) -> impl Iterator<Item = SharedChain> {
         let other = |role| Some(SharedChain { role, ..self });
         let targets = match self.role {
@@ -70,8 +71,8 @@ impl SharedChain {
         targets.into_iter().flatten().chain([self])
     }
 
-    /// For one endpoint fewer and one more. A new chain with a lookup makes the kernel walk the whole map, so they are
-    /// made ahead.
+    /// Returns the chains for one endpoint fewer and one more. They are made ahead, because a new chain with a lookup
+    /// makes the kernel walk the whole map.
     pub fn neighbours(self) -> impl Iterator<Item = SharedChain> {
         let (fewer, more) = match self.role {
             ChainRole::Pick(count) => {
@@ -144,7 +145,8 @@ pub(super) fn cluster_ip_rules(node: &NodePlan) -> Vec<Rule> {
     rule.into_iter().collect()
 }
 
-/// The node is masqueraded: its source may be the frontend address, to which no pod could reply.
+/// Returns the rules for pods and the node. The node is masqueraded, because no pod could reply to a frontend address
+/// as source.
 pub(super) fn local_rules(node: &NodePlan, short_circuit: Name) -> Vec<Rule> {
     let goto = || Statement::Verdict(NftVerdict::Goto(short_circuit.clone()));
     let pods = node.pods.as_ref().map(|pods| Rule::new([layout::from_pods(pods, false), goto()]));

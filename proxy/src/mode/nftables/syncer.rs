@@ -25,7 +25,7 @@ use crate::ruleset::SyncReport;
 pub struct NftablesSyncer<K> {
     table: K,
     programmed: Option<ProgrammedTable>,
-    /// While the table's state is unknown.
+    /// The last known ledger, for endpoints to keep their indexes.
     numbers: ElementLedger,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
     service_ranges: Option<Vec<IpNet>>,
@@ -104,7 +104,7 @@ impl<K: NftTable> NftablesSyncer<K> {
         }
     }
 
-    /// Returns the number of changed elements.
+    /// Sends the change. Returns the number of changed elements.
     fn send(table: &mut K, sync_plan: &SyncPlan, wanted: &DesiredTable<'_>) -> Result<usize, NftTableError> {
         let SyncPlan { change, refill, .. } = sync_plan;
         if !refill {

@@ -7,7 +7,7 @@ use crate::nftables::text::Table;
 use crate::nftables::{Chain, Element, Name, Set};
 use crate::plan::{NodePlan, ServicePortPlan};
 
-/// Endpoints in address order.
+/// Returns the table as `nft` prints it.
 pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let mut elements: Vec<Element> = layout::elements(node);
     let (mut shared, mut own) = (BTreeMap::new(), AffinityObjects::default());
@@ -21,7 +21,7 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     elements.dedup();
     let sets: Vec<(Name, Set)> = layout::sets(|_| 0)
         .into_iter()
-        // Elements can be added without a size.
+        // Without sizes, elements can be added.
         .map(|(name, set)| (name.into(), Set { size: None, ..set }))
         .chain(own.sets)
         .collect();

@@ -1,5 +1,5 @@
 //! Compares existing chains with the desired rules. The kernel lists one chain per request, which takes most of a
-//! restart's time. So a second thread compares as well, if the kernel adapter has a second reader.
+//! restart's time. So a second thread compares too, if the kernel adapter has a second reader.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -9,9 +9,9 @@ use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::ruleset::{Chains, Rule, Table};
 
-/// Rules per message to the thread.
+/// The number of rules per message to the thread.
 const PIECE: usize = 1000;
-/// Messages that may wait. Meanwhile the calling thread compares too.
+/// The most waiting messages. At the limit the calling thread compares too.
 const WAITING: usize = 2;
 
 pub(super) struct PresentChain {
@@ -39,7 +39,7 @@ impl<'scope, 'env> ChainComparison<'scope, 'env> {
         ChainComparison { scope, piece: Vec::new(), rules: 0, other: CompareThread::NotAsked, differing: Chains::new() }
     }
 
-    /// Compares now or later.
+    /// Queues a chain, and compares or hands over a full queue.
     pub(super) fn add(&mut self, kernel: &mut dyn PacketFilter, present: PresentChain) -> Result<(), IptablesError> {
         self.rules += present.rules.len() + 1;
         self.piece.push(present);

@@ -16,7 +16,7 @@ const PIECE: usize = 8000;
 pub(super) struct FullSync<'a, R: Renderer<K>, K> {
     engine: &'a mut Engine<R, K>,
     ledger: RuleLedger,
-    /// New chains that are not yet sent, to which no rule jumps.
+    /// New chains that are sent first, because no rule jumps to them yet.
     ahead: Transaction,
     is_ahead: bool,
     rest: Transaction,
@@ -73,7 +73,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         Ok(report)
     }
 
-    /// Removes the rendered chains from `saved`.
+    /// Renders all service ports. Removes their chains from `saved`.
     fn service_ports(
         &mut self,
         node: &R::Node,
@@ -121,7 +121,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         Ok(())
     }
 
-    /// The first piece contains the empty fixed chains: its rules jump to some of them.
+    /// Sends the chains in `ahead`; the first time also the missing fixed chains, empty, as targets of jumps.
     fn send_ahead(&mut self, saved: &SavedTables) -> Result<(), SyncFailure<R::Error>> {
         if !std::mem::replace(&mut self.is_ahead, true) {
             let mut targets = Transaction::default();
@@ -146,7 +146,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         Ok(())
     }
 
-    /// Records frontends for conntrack where a previous proxy's chains differ.
+    /// Adds changes of fixed chains, and records a previous proxy's frontends for conntrack.
     fn fixed_chains(&mut self, saved: &SavedTables) -> Result<(), IptablesError> {
         let nothing = SavedTable::default();
         let kernel = self.engine.kernel.filter();

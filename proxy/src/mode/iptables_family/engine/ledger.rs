@@ -28,7 +28,7 @@ pub(super) struct LedgerEntry {
     /// Sorted by name, with the rules' fingerprints; `None`: the kernel may have other rules.
     chains: Box<[(ChainName, Option<NonZeroU64>)]>,
     rules: usize,
-    /// Its own chains' rules that jump to `KUBE-MARK-MASQ`.
+    /// The number of own rules that jump to `KUBE-MARK-MASQ`.
     marking: usize,
 }
 
@@ -55,7 +55,7 @@ impl LedgerEntry {
         self.chains.get(at).map(|(_, fingerprint)| *fingerprint)
     }
 
-    /// Own chains that certainly exist.
+    /// Returns own chains that certainly exist.
     pub fn known_chains(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().filter(|(_, fingerprint)| fingerprint.is_some()).map(|(chain, _)| chain.as_str())
     }
@@ -77,7 +77,7 @@ impl RuleLedger {
         self.fixed = fixed;
     }
 
-    /// Once everything is sent.
+    /// Returns the counts once everything is sent.
     pub fn total(&self) -> RuleCounts {
         self.total
     }
@@ -94,7 +94,7 @@ impl RuleLedger {
         chain.rules(self.entries.values().flat_map(|entry| &entry.lines))
     }
 
-    /// Returns the service port's own chains.
+    /// Adds the service port. Returns its own chains.
     pub fn insert(&mut self, name: &ServicePortName, rules: ServiceRules) -> Chains {
         let ServiceRules { chains, lines } = rules;
         let entry = self.entry(&chains, lines);
@@ -103,7 +103,7 @@ impl RuleLedger {
         chains
     }
 
-    /// Returns the old entry. Adds changes of own chains to `nat`, and changed shared chains to `shared`.
+    /// Returns the replaced entry. Adds changes of own chains to `nat`, and changed shared chains to `shared`.
     pub fn replace(
         &mut self,
         name: &ServicePortName,
@@ -132,7 +132,7 @@ impl RuleLedger {
         before
     }
 
-    /// After a service port is set aside. Its old and new chains may exist.
+    /// Restores the entry of a service port that is set aside. Its old and new chains may exist.
     pub fn restore(&mut self, name: &ServicePortName, before: LedgerEntry) {
         let after = self.entries.remove(name).unwrap_or_default();
         self.count(&after, &before);
@@ -140,7 +140,7 @@ impl RuleLedger {
         self.mark_uncertain(name, &after);
     }
 
-    /// After a failed transaction: old and new chains may exist, with any rules.
+    /// Marks chains as uncertain after a failed transaction: old and new ones may exist, with any rules.
     pub fn mark_uncertain(&mut self, name: &ServicePortName, before: &LedgerEntry) {
         let mut entry = self.entries.remove(name).unwrap_or_default();
         let names: BTreeSet<ChainName> = entry.chains.iter().chain(&before.chains).map(|(name, _)| *name).collect();
@@ -148,7 +148,8 @@ impl RuleLedger {
         self.put(name, entry);
     }
 
-    /// Service ports of refused chains and rules, with the kernel's message. `None` if one belongs to no service port.
+    /// Returns the service ports of refused chains and rules, with the kernel's message. `None` if one belongs to no
+    /// service port.
     pub fn owners(&self, refusals: &[RuleRefusal]) -> Option<BTreeMap<ServicePortName, String>> {
         let mut of_chains: HashMap<(Table, &str), Vec<&RuleRefusal>> = HashMap::new();
         refusals.iter().for_each(|one| of_chains.entry((one.table, &one.chain)).or_default().push(one));

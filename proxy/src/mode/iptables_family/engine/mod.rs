@@ -47,19 +47,19 @@ pub struct Engine<R: Renderer<K>, K> {
     kernel: K,
     renderer: R,
     tamper_check: TamperCheck,
-    /// Read before the first sync.
+    /// The tables that [`Mode::look_ahead`] has read.
     ahead: Option<SavedTables>,
     /// `None` while the kernel's state is unknown.
     programmed: Option<Programmed<R::Node>>,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
-    /// Retried after changes, and by full syncs.
+    /// Service ports that are set aside, with the kernel's message.
     refused: BTreeMap<ServicePortName, String>,
 }
 
 struct Programmed<N> {
     node: N,
     ledger: RuleLedger,
-    /// A failed transaction may have written them.
+    /// Shared chains that a failed transaction may have written.
     uncertain: BTreeSet<ChainId>,
     failures: u32,
 }
@@ -103,7 +103,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
         &mut self.renderer
     }
 
-    /// Without the rules of service ports' own chains.
+    /// Reads the tables without the rules of service ports' own chains.
     fn read_tables(&mut self) -> Result<SavedTables, IptablesError> {
         if let Some(saved) = self.ahead.take() {
             let filter = self.kernel.filter();
@@ -116,7 +116,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
         self.kernel.filter().list(&Table::ALL, &is_unread)
     }
 
-    /// Sets the service ports of refused rules aside. Returns false if their cause is no single service port (all of
+    /// Sets the service ports of refused rules aside. Returns false if no single service port is the cause (all of
     /// several are refused, or a rule belongs to none), or if a service port is not part of this sync.
     fn set_aside(
         &mut self,
@@ -136,13 +136,13 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
         true
     }
 
-    /// If another program has deleted a chain, the service port is not at fault, and a full sync repairs the chain.
+    /// Whether the chains still exist. If not, another program is at fault, and a full sync repairs them.
     fn still_exist(&mut self, before: &[(&ServicePortName, LedgerEntry)]) -> bool {
         let chains: Vec<&str> = before.iter().flat_map(|(_, entry)| entry.known_chains()).collect();
         self.kernel.filter().reference_counts(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
     }
 
-    /// `Ok(None)`: retry without the service ports that were set aside.
+    /// Tries a partial sync. `Ok(None)`: retry without the service ports that were set aside.
     fn try_partial(
         &mut self,
         programmed: &mut Programmed<R::Node>,
@@ -224,7 +224,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
         self.renderer.detect_flush(&mut self.kernel, &programmed.node)
     }
 
-    /// A command's dump would hold every rule in memory during the source's load.
+    /// Netlink only: a command's dump would hold every rule in memory while the source loads.
     fn look_ahead(&mut self) {
         if self.programmed.is_none() && self.kernel.filter().supports_early_chains() {
             self.ahead = self.read_tables().ok();
@@ -266,7 +266,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
                 Err(failed) => break Err(failed),
             }
         };
-        // After two refusals the ledger does not match the kernel.
+        // After two refusals the ledger may not match the kernel.
         let stands = match &result {
             Ok(_) => true,
             Err(SyncFailure::Rules(error)) => programmed.failures < 2 || !error.is_refusal(),

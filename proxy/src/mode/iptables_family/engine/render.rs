@@ -43,7 +43,7 @@ impl FixedChain {
         FixedChain { id: (table, name), head, tail: Vec::new() }
     }
 
-    /// A chain that contains only rules of service ports.
+    /// Returns a chain with only rules of service ports.
     pub fn shared(id: ChainId) -> FixedChain {
         FixedChain { id, head: Vec::new(), tail: Vec::new() }
     }
@@ -68,7 +68,7 @@ pub struct FollowUp {
 /// written earlier: no shared chain jumps to them yet.
 pub trait Renderer<K> {
     type Error: std::error::Error + From<IptablesError> + Send + Sync + 'static;
-    /// Only full syncs replace it.
+    /// What rules depend on besides plans. Only full syncs replace it.
     type Node;
 
     /// The chains whose rules a full sync passes to [`Renderer::begin`].
@@ -80,15 +80,15 @@ pub trait Renderer<K> {
         false
     }
 
-    /// In insertion order, each at the beginning of its built-in chain.
+    /// Returns the jumps in insertion order, each at the beginning of its built-in chain.
     fn jumps(node: &Self::Node) -> Vec<&'static Jump>;
 
     fn fixed(&self, node: &Self::Node, random_fully: bool) -> Vec<FixedChain>;
 
-    /// `plan` is `None` for a deleted service port.
+    /// Returns a service port's rules. `plan` is `None` if it was deleted.
     fn render(&mut self, node: &Self::Node, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules;
 
-    /// Voids earlier renderings; every service port will be rendered.
+    /// Starts a full sync, which renders every service port again.
     fn begin(&mut self, _saved: &SavedTables) {}
 
     /// Creates the objects to which rules refer. `saved`: the tables before a full sync.
@@ -116,7 +116,7 @@ pub trait Renderer<K> {
         Ok(FollowUp::default())
     }
 
-    /// UDP and SCTP frontends of kernel objects other than rules, as found before the last full sync.
+    /// Returns UDP and SCTP frontends in kernel objects other than rules, found before the last full sync.
     fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         BTreeSet::new()
     }

@@ -28,13 +28,13 @@ pub enum CountKind {
 
 #[derive(Debug, Default)]
 pub struct ConnectionCounts {
-    /// At the last update, by chain and text.
+    /// Rule counters at the last update, by chain and text.
     last: BTreeMap<(String, String), u64>,
     counts: BTreeMap<CountedPort, u64>,
 }
 
 impl ConnectionCounts {
-    /// `rules` are all of filter and nat. Forgets service ports without rules.
+    /// `rules` are all rules of filter and nat. Forgets service ports without rules.
     pub fn update(&mut self, rules: impl IntoIterator<Item = CountedRule>) -> &BTreeMap<CountedPort, u64> {
         let mut before = std::mem::take(&mut self.last);
         let mut counts = BTreeMap::new();
@@ -44,7 +44,7 @@ impl ConnectionCounts {
             let count: &mut u64 = counts.entry(meter).or_insert(known);
             let key = (chain, rule);
             let seen = before.remove(&key).unwrap_or_default();
-            // The rewritten rule has counted all of them.
+            // The rewritten rule has counted from zero.
             *count += packets.checked_sub(seen).unwrap_or(packets);
             self.last.insert(key, packets);
         }

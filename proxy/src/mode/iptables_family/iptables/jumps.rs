@@ -8,12 +8,13 @@ const PORTALS: &[JumpMatch] = &[JumpMatch::New, JumpMatch::Comment("kubernetes s
 const FIREWALL: &[JumpMatch] = &[JumpMatch::New, JumpMatch::Comment("kubernetes load balancer firewall")];
 const NAT_PORTALS: &[JumpMatch] = &[JumpMatch::Comment("kubernetes service portals")];
 
-/// In insertion order at the beginning of the built-in chains: a packet meets the last jump first. In filter only new
-/// connections jump; established traffic skips these chains.
+/// Jumps in insertion order at the beginning of the built-in chains: packets pass the last jump first. In filter only
+/// new connections jump; established traffic skips these chains.
 pub const ALL: [Jump; 15] = [
     Jump::new(Table::Filter, "INPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(Table::Filter, "FORWARD", names::EXTERNAL_SERVICES, EXTERNAL),
-    // kube-proxy lacks it. Traffic to which policy Local does not apply is already translated, and meets no DROP.
+    // kube-proxy lacks this jump. Traffic to which policy Local does not apply is already translated, so no DROP
+    // matches it.
     Jump::new(Table::Filter, "OUTPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(
         Table::Filter,

@@ -14,11 +14,11 @@ use crate::ruleset::{Rule, Table};
 pub const SERVICES: ChainId = (Table::Nat, names::SERVICES);
 pub const NODE_PORTS: ChainId = (Table::Nat, names::NODE_PORTS);
 
-/// Beyond, endpoints' rules have no comments (upstream's `largeClusterEndpointsThreshold`).
+/// With more endpoints, their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
 const LARGE: usize = 1000;
 
-/// A comment takes 256 bytes in the kernel, almost half of a large table. In the legacy variant each change reads and
-/// writes the whole table.
+/// Whether endpoints' rules have comments: each takes 256 bytes in the kernel, almost half of a large table, which each
+/// change in the legacy variant reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointComments {
     Written,
@@ -144,7 +144,7 @@ impl ChainRenderer<'_> {
         }
     }
 
-    /// `KUBE-EXT-`: sources to which the policy does not apply, then all.
+    /// `KUBE-EXT-`: rules for sources to which the policy does not apply, then for all.
     fn entry_chain(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         self.out.chains.entry(entry.clone()).or_default();
@@ -176,7 +176,7 @@ impl ChainRenderer<'_> {
         self.out.chains.insert(entry, rules);
     }
 
-    /// `KUBE-FW-`: allowed sources jump on; other packets meet the DROP of `KUBE-PROXY-FIREWALL`.
+    /// `KUBE-FW-`: packets of allowed sources jump on; `KUBE-PROXY-FIREWALL` drops all others.
     fn firewall_chain(&mut self, ranges: &[ipnet::IpNet], own: Option<&Vec<IpAddr>>) {
         let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
         let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));

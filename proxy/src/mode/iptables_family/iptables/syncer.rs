@@ -15,7 +15,7 @@ pub type IptablesSyncer<K> = Engine<IptablesRenderer, K>;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IptablesRenderer {
-    /// In large clusters as well: [`super::connections`] counts by comments.
+    /// Writes comments in large clusters too, because [`super::connections`] counts by them.
     counts_by_comment: bool,
 }
 
@@ -27,7 +27,7 @@ impl<K: PacketFilter> IptablesSyncer<K> {
 
 impl<K: PacketFilter> Renderer<K> for IptablesRenderer {
     type Error = IptablesError;
-    /// Only full syncs decide about comments: a cluster near the limit would be rewritten often.
+    /// Only full syncs decide about comments: otherwise a cluster near the limit would be rewritten often.
     type Node = (NodePlan, EndpointComments);
 
     fn node(&mut self, plan: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Self::Node {

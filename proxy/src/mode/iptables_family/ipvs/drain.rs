@@ -1,6 +1,6 @@
 //! Draining backends have weight 0 and get no new connections. They are removed when their connections have ended, or
-//! after the time limit. They are destinations of our virtual servers that no service port wants, so a restart finds
-//! them, and restarts the limit. Only the start of draining is kept here.
+//! after the time limit. They are destinations of the proxy's virtual servers that no service port wants, so a restart
+//! finds them, and restarts the limit.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct DrainingBackends {
-    /// The start of draining; `None`: unchecked.
+    /// The time of the first check; `None` before it.
     since: BTreeMap<ServerKey, BTreeMap<SocketAddr, Option<Instant>>>,
 }
 
@@ -47,7 +47,7 @@ impl DrainingBackends {
         self.since.keys().copied().collect()
     }
 
-    /// Destinations without connections or time. `states` has the order of [`DrainingBackends::servers`].
+    /// Returns deletions of drained or late destinations. `states` has the order of [`DrainingBackends::servers`].
     pub fn finished(&mut self, states: &[Destinations], now: Instant, limit: Duration) -> Vec<ServerChange> {
         let mut finished = Vec::new();
         for ((key, leaving), states) in self.since.iter_mut().zip(states) {

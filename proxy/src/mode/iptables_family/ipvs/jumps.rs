@@ -5,7 +5,7 @@ use crate::ruleset::Table;
 const NAT_PORTALS: &[JumpMatch] = &[JumpMatch::Comment("kubernetes service portals")];
 const FIREWALL: &[JumpMatch] = &[JumpMatch::Comment("kube-proxy firewall rules")];
 
-/// In insertion order at the beginning of the built-in chains: a packet meets the last jump first. IPVS takes the
+/// Jumps in insertion order at the beginning of the built-in chains: packets pass the last jump first. IPVS takes the
 /// node's own packets before filter's OUTPUT (`NF_IP_PRI_NAT_DST + 2`), so mangle drops them.
 pub const ALL: [Jump; 9] = [
     Jump::new(Table::Mangle, "OUTPUT", names::IPVS_OUT_FILTER, &[JumpMatch::Comment("kubernetes ipvs access filter")]),

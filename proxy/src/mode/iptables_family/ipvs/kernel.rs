@@ -44,7 +44,7 @@ impl LinuxIpvs<IptablesWriter> {
 }
 
 impl LinuxIpvs<()> {
-    /// For a teardown; `None` if IPVS mode has left nothing. Teardowns remove the device last.
+    /// Opens the adapters for a teardown; `None` if IPVS mode has left nothing: teardowns remove the device last.
     ///
     /// Fails if the device exists without IPVS or IP sets in the kernel.
     pub fn left_behind() -> Result<Option<LinuxIpvs<()>>, NetlinkError> {

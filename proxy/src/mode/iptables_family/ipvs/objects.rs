@@ -24,10 +24,10 @@ pub enum ServerClaim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredServer {
     pub spec: ServerSpec,
-    /// Sorted. Without any, the kernel refuses with ICMP port unreachable.
+    /// Sorted. Without destinations, the kernel refuses packets with ICMP port unreachable.
     pub destinations: Vec<SocketAddr>,
-    /// Sorted. They keep SCTP associations and get no new ones. TCP connections stay with any destination, UDP flows
-    /// only with `destinations`.
+    /// Sorted destinations that keep SCTP associations and get no new ones. TCP connections stay with any destination,
+    /// UDP flows only with `destinations`.
     pub keeps: Vec<SocketAddr>,
     pub right: ServerClaim,
 }
@@ -43,7 +43,7 @@ pub struct IpvsServiceObjects {
 pub struct IpvsContext {
     pub node: NodePlan,
     pub node_ports: Vec<IpAddr>,
-    /// Other devices' addresses, which must not be bound as well.
+    /// Addresses of other devices, which are not bound to `kube-ipvs0` too.
     pub local: BTreeSet<IpAddr>,
     pub scheduler: String,
 }
@@ -105,7 +105,7 @@ impl ObjectRenderer<'_> {
         let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
         let spec = ServerSpec {
             scheduler: self.context.scheduler.clone(),
-            // Otherwise all connections of a client go to one backend.
+            // Without this flag `mh` sends all connections of a client to one backend.
             flags: if self.context.scheduler == "mh" { FLAG_SCHED2 } else { 0 },
             persistence: self.plan.affinity.map(seconds),
             netmask: ServerSpec::whole_address(self.context.node.family),
@@ -140,7 +140,7 @@ impl ObjectRenderer<'_> {
 
     fn external(&mut self, external: &ExternalFrontends) {
         // A virtual server has one set of backends. If outside sources get none, it has the short circuit's, and a rule
-        // drops outside sources.
+        // drops their packets.
         let backends = match external.action.verdict {
             FrontendVerdict::Deliver(set) => Some(set),
             FrontendVerdict::Reject => None,
@@ -162,7 +162,7 @@ impl ObjectRenderer<'_> {
             if keeps_source {
                 self.member(SetId::LoadBalancerLocal, member);
             }
-            // Without backends every source is refused, and must not meet the firewall.
+            // Without backends packets of every source must be refused, not dropped by the firewall.
             if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
                 self.allowed_sources(*address, allowed);
             }
@@ -222,7 +222,7 @@ impl ObjectRenderer<'_> {
     }
 }
 
-/// Splits /0, which a set cannot hold.
+/// Splits /0 in two, because a set cannot hold it.
 fn storable(range: IpNet) -> Vec<IpNet> {
     let range = range.trunc();
     if range.prefix_len() > 0 {

@@ -31,7 +31,7 @@ pub struct ObservedState {
 }
 
 impl ObservedState {
-    /// Creates missing sets and the device, and replaces sets that are too small.
+    /// Reads the kernel's objects. Creates missing sets and the device, and replaces sets that are too small.
     pub fn read<K: IpvsObjects>(
         kernel: &mut K,
         family: Family,
@@ -68,7 +68,7 @@ impl ObservedState {
         self.sets.get(&set).is_some_and(|members| members.contains(&member))
     }
 
-    /// Or kube-proxy.
+    /// Whether this proxy or kube-proxy created the virtual server.
     pub fn owns(&self, key: &ServerKey) -> bool {
         let (ip, port) = (key.address.ip(), key.address.port());
         let on_address = SetMember::IpPort(ip, key.protocol, port);
@@ -118,7 +118,7 @@ fn read_set<K: IpvsObjects>(
     if found.kind != set.kind().as_str() {
         return Err(IpvsError::SetType { name: header.name, found: found.kind, wanted: set.kind().as_str() });
     }
-    // New members are added first.
+    // Old and new members exist together for a moment.
     let most = found.members.len() + wanted;
     if set.kind() != SetType::BitmapPort
         && wanted > 0

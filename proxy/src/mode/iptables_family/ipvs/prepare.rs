@@ -8,13 +8,13 @@ const IP_FORWARD: &str = "net/ipv4/ip_forward";
 const ARP_IGNORE: &str = "net/ipv4/conf/all/arp_ignore";
 const ARP_ANNOUNCE: &str = "net/ipv4/conf/all/arp_announce";
 
-/// `kernel`: major, minor.
+/// Returns IPVS mode's kernel settings. `kernel`: major, minor.
 pub fn settings(strict_arp: bool, kernel: (u32, u32)) -> Vec<(&'static str, &'static str)> {
     // conntrack masquerades, so it must know IPVS's connections.
     let mut settings = vec![(CONNTRACK, "1")];
-    // For clients that reuse their port. Before 5.9, modes other than 0 delay the connection by a second
-    // (kubernetes/kubernetes#81775), and mode 0 sends it to a removed backend. Since 5.9 the default does neither
-    // (kubernetes/kubernetes#93297). The setting exists since 4.1.
+    // `conn_reuse_mode`, for clients that reuse their port. Before 5.9, modes other than 0 delay the connection by a
+    // second (kubernetes/kubernetes#81775), and mode 0 sends it to a removed backend. Since 5.9 the default does
+    // neither (kubernetes/kubernetes#93297). The setting exists since 4.1.
     if ((4, 1)..(5, 9)).contains(&kernel) {
         settings.push((CONN_REUSE_MODE, "0"));
     }
@@ -25,7 +25,7 @@ pub fn settings(strict_arp: bool, kernel: (u32, u32)) -> Vec<(&'static str, &'st
     settings
 }
 
-/// After an error IPVS would send packets to wrong destinations.
+/// Writes the settings. If that fails, IPVS would send packets to wrong destinations.
 pub fn apply(strict_arp: bool) -> Result<(), SysctlError> {
     let settings = settings(strict_arp, kernel_version().unwrap_or((u32::MAX, 0)));
     settings.into_iter().try_for_each(|(key, value)| sysctl::ensure(key, value))

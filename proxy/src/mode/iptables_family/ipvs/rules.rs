@@ -43,7 +43,7 @@ struct IpvsRules<'a> {
 }
 
 impl IpvsRules<'_> {
-    /// With the set's comment.
+    /// Returns a rule that matches the set, with its comment.
     fn commented(&self, set: SetId, direction: &'static [SetDirection]) -> Rule {
         Rule::commented(set.comment()).in_set(&set.name(self.node.family), direction, false)
     }
@@ -67,12 +67,12 @@ impl IpvsRules<'_> {
         for set in [SetId::ClusterIp, SetId::LoadBalancer, SetId::ExternalIp, SetId::ExternalIpLocal] {
             rules.push(self.plain(set, TO).target(RuleTarget::Accept));
         }
-        // After service addresses: a cluster IP's port is no node port, even with the same number.
+        // These rules are last: a cluster IP's port is no node port, even with the same number.
         match &self.node.node_ports {
             NodePortScope::EveryLocalAddress { .. } => {
                 rules.push(Rule::new().to_local_address().jump(names::NODE_PORT));
             }
-            // Other addresses of the node have no node ports.
+            // Only these addresses of the node have node ports.
             NodePortScope::Addresses(addresses) => {
                 let to = |address: &IpAddr| Rule::new().destination(*address).jump(names::NODE_PORT);
                 rules.extend(addresses.iter().map(to));
@@ -93,7 +93,7 @@ impl IpvsRules<'_> {
         }
     }
 
-    /// The source of the node's own connection may be the frontend itself.
+    /// Masquerades the node's own connections, whose source may be the frontend itself.
     fn load_balancer(&self) -> Vec<Rule> {
         vec![
             self.commented(SetId::LoadBalancerLocal, TO).from_local_address().jump(names::MARK_MASQ),
@@ -119,7 +119,7 @@ impl IpvsRules<'_> {
         vec![self.commented(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp).target(RuleTarget::Accept)]
     }
 
-    /// filter `KUBE-PROXY-FIREWALL`: before IPVS takes other machines' packets.
+    /// filter `KUBE-PROXY-FIREWALL`: drops disallowed sources before IPVS takes other machines' packets.
     fn firewall(&self) -> Vec<Rule> {
         let lost =
             self.commented(SetId::NoLocalEndpoints, TO).conntrack(ConnectionStates::NEW).not_from_local_address();
@@ -144,7 +144,7 @@ impl IpvsRules<'_> {
         ]
     }
 
-    /// filter `KUBE-IPVS-FILTER`: host programs that listen on every address do not answer on service addresses
+    /// filter `KUBE-IPVS-FILTER`: keeps host programs that listen on every address from answering on service addresses
     /// (kubernetes/kubernetes#72236).
     fn host_listeners(&self) -> Vec<Rule> {
         let sets = [SetId::LoadBalancer, SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal];

@@ -14,9 +14,9 @@ pub enum SetId {
     ExternalIpLocal,
     LoadBalancerLocal,
     LoadBalancer,
-    /// By range.
+    /// Allowed sources, as ranges.
     LoadBalancerSourceCidr,
-    /// The node itself: its packets have that IP as source.
+    /// The node as source: its packets have the load-balancer IP as source.
     LoadBalancerSourceIp,
     LoadBalancerFw,
     NodePortLocalTcp,
@@ -26,7 +26,7 @@ pub enum SetId {
     NodePortLocalSctp,
     NodePortSctp,
     HealthCheckNodePort,
-    /// Outside frontends without a local backend under policy Local. Not in upstream.
+    /// External frontends without a local backend under policy Local. Not in upstream.
     NoLocalEndpoints,
     /// Not in upstream.
     ClusterIpNoLocalEndpoints,
@@ -56,7 +56,7 @@ impl SetId {
         SetId::IpvsIps,
     ];
 
-    /// The IPv4 name, without `KUBE-`.
+    /// Returns the IPv4 name, without `KUBE-`.
     fn stem(self) -> &'static str {
         match self {
             SetId::LoopBack => "LOOP-BACK",
@@ -104,9 +104,9 @@ impl SetId {
         }
     }
 
-    /// Has room for `members`.
+    /// Returns a header with room for `members`.
     pub fn header(self, family: Family, members: usize) -> SetHeader {
-        // A growing set need not be replaced at each sync.
+        // Doubled, so that a growing set need not be replaced at each sync.
         let room = u32::try_from(members.saturating_mul(2)).unwrap_or(u32::MAX);
         let maxelem = if members > DEFAULT_MAXELEM as usize { room } else { DEFAULT_MAXELEM };
         SetHeader { name: self.name(family), kind: self.kind(), family, maxelem }
@@ -140,7 +140,7 @@ impl SetId {
         }
     }
 
-    /// All, and those under policy Local.
+    /// Returns the sets of all node ports and of policy Local's.
     pub fn node_ports(protocol: Protocol) -> (SetId, SetId) {
         match protocol {
             Protocol::Tcp => (SetId::NodePortTcp, SetId::NodePortLocalTcp),

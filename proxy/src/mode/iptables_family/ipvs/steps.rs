@@ -193,7 +193,7 @@ pub fn apply_server_change(change: &ServerChange, observed: &mut ObservedState) 
     }
 }
 
-/// Members that allow are added before members that forbid, and removed after them.
+/// Members of allowing sets are added before members of forbidding sets, and removed after them.
 fn changes(members: &Members, add: bool, family: Family) -> Vec<SetChange> {
     let change =
         |(set, members): (&SetId, &Vec<SetMember>)| SetChange { set: set.name(family), add, members: members.clone() };

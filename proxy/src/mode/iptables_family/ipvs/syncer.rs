@@ -30,7 +30,7 @@ pub type IpvsSyncer<K> = Engine<IpvsRenderer, K>;
 pub struct IpvsRenderer {
     settings: config::Ipvs,
     desired: DesiredState,
-    /// Rendered since the last sync.
+    /// Keys rendered since the last sync.
     dirty: DirtyKeys,
     observed: ObservedState,
     steps: Steps,
@@ -67,7 +67,7 @@ impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
         let context = |addresses| IpvsContext::new(node.clone(), addresses, &self.settings.scheduler);
-        // Another program may have removed the address, or the kernel, when IPv6 was disabled.
+        // Another program may have removed a bound address, or the kernel, when IPv6 was disabled.
         let is_there =
             |address: &IpAddr| after.of_services.as_ref().is_none_or(|all| all.binary_search(address).is_ok());
         context(before) != context(after) || !self.observed.addresses.keys().all(is_there)
@@ -91,8 +91,8 @@ impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
         self.is_full = true;
     }
 
-    /// While rules of iptables mode exist, they translate packets, so addresses are bound after this mode's rules.
-    /// Otherwise before, since packets that reach IPVS must be masqueraded.
+    /// Binds addresses before this mode's rules if iptables mode's rules exist, which translate packets until then.
+    /// Other full syncs bind them after the rules, since packets that reach IPVS must be masqueraded.
     fn before_rules(
         &mut self,
         kernel: &mut K,
@@ -134,7 +134,7 @@ impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
         Ok(std::mem::take(&mut self.steps).len())
     }
 
-    /// One command flushes either.
+    /// Checks virtual servers and addresses: one command can flush either.
     fn detect_flush(&mut self, kernel: &mut K, node: &IpvsContext) -> Result<Option<String>, IpvsError> {
         let servers = kernel.servers().servers(node.node.family)?;
         let addresses = kernel.device().addresses(node.node.family)?;

@@ -32,7 +32,7 @@ pub struct TeardownCount {
     pub spared: usize,
 }
 
-/// Removes one family's objects, or (`gently`) only virtual servers without connections, and the sets once all servers
+/// Removes one family's objects; with `gently` only virtual servers without connections, and the sets once all servers
 /// are gone. The caller has removed the rules that refer to the sets.
 pub fn tear_down<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownCount, NetlinkError> {
     TeardownBatch::list(kernel, family, gently)?.remove(kernel, &BTreeSet::new())
@@ -130,7 +130,7 @@ impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
         IpvsTeardown { kernel, conntrack, own, yielded: BTreeSet::new(), began: None, limit }
     }
 
-    /// Returns the time of the next call, if needed.
+    /// Removes unused objects. Returns the time of the next call, if needed.
     pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, TeardownError> {
         let began = *self.began.get_or_insert(now);
         let gently = now.saturating_duration_since(began) < self.limit;
@@ -148,7 +148,7 @@ impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
         Ok(None)
     }
 
-    /// Prefers the node's own address over bound ones. Returns the bound sources of existing flows.
+    /// Makes the kernel prefer the node's own address. Returns bound addresses that are sources of existing flows.
     fn used(&mut self, batch: &TeardownBatch) -> Result<BTreeSet<IpAddr>, TeardownError> {
         let addresses = batch.addresses(&mut self.kernel)?;
         if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == batch.family) {

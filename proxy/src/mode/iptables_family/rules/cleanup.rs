@@ -25,8 +25,8 @@ pub fn count(saved: &SavedTables) -> CleanupCount {
     found
 }
 
-/// Removes this proxy's and kube-proxy's rules of any mode, one table per transaction, so that no packet meets a
-/// half-empty chain. As upstream, `KUBE-FIREWALL` stays: kubelet shares it. `route_localnet` stays set, too: without
+/// Removes this proxy's and kube-proxy's rules of any mode, one table per transaction, so that no packet passes a
+/// half-empty chain. As in upstream, `KUBE-FIREWALL` stays: kubelet shares it. `route_localnet` stays set, too: without
 /// the guard other machines could reach loopback listeners (CVE-2020-8558).
 pub fn cleanup<K: PacketFilter>(kernel: &mut K) -> Result<usize, IptablesError> {
     let mut removed = 0;

@@ -26,7 +26,7 @@ pub fn forward(node: &NodePlan, drop_invalid: bool) -> FixedChain {
     if drop_invalid {
         rules.push(Rule::new().conntrack(ConnectionStates::INVALID).target(RuleTarget::Drop));
     }
-    // Even if FORWARD's policy is DROP.
+    // Accepts service traffic even if FORWARD's policy is DROP.
     rules.push(
         Rule::commented("kubernetes forwarding rules").marked(node.masquerade_mark, false).target(RuleTarget::Accept),
     );
@@ -39,7 +39,7 @@ pub fn canaries() -> impl Iterator<Item = FixedChain> {
     Table::ALL.into_iter().map(|table| FixedChain::new(table, names::CANARY, Vec::new()))
 }
 
-/// Closes the loopback range, which `route_localnet` opens (CVE-2020-8558).
+/// Drops other machines' packets to the loopback range, which `route_localnet` allows (CVE-2020-8558).
 pub fn loopback_guard(family: Family) -> Rule {
     Rule::commented("block incoming localnet connections")
         .destination_loopback(family, false)

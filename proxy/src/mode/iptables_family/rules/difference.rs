@@ -6,7 +6,7 @@ use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::ruleset::{Rule, SavedTables, Table, TableChange, Transaction};
 
-/// kubelet may have its own rules in the chain.
+/// Appends missing rules only: kubelet may have its own in the chain.
 pub fn shared_with_kubelet<'a>(
     change: &mut TableChange,
     chain: &str,
@@ -20,7 +20,7 @@ pub fn shared_with_kubelet<'a>(
     }
 }
 
-/// Inserts missing jumps at the beginning of the built-in chains. A small transaction before all others: one that is
+/// Inserts missing jumps at the beginning of the built-in chains, in a small transaction before all others: one that is
 /// too large for the kernel may be half done, and must not be repeated with jumps.
 pub fn ensure_jumps(
     kernel: &mut dyn PacketFilter,
@@ -43,7 +43,7 @@ pub fn ensure_jumps(
     Ok(missing)
 }
 
-/// After the mode's own rules exist. Returns the numbers of jumps and chains.
+/// Removes other modes' rules, once the mode's own rules exist. Returns the numbers of jumps and chains.
 pub fn remove_other_modes(
     kernel: &mut dyn PacketFilter,
     wanted_jumps: &[&Jump],

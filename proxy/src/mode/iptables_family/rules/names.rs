@@ -1,4 +1,4 @@
-//! Upstream's chain names and hashes, because operators and tools know them.
+//! Upstream's chain names and hashes, which operators and tools know.
 
 use std::net::SocketAddr;
 
@@ -14,11 +14,11 @@ pub const NODE_PORTS: &str = "KUBE-NODEPORTS";
 pub const POSTROUTING: &str = "KUBE-POSTROUTING";
 pub const MARK_MASQ: &str = "KUBE-MARK-MASQ";
 pub const FORWARD: &str = "KUBE-FORWARD";
-/// filter: sources that `loadBalancerSourceRanges` does not allow.
+/// filter: drops packets of sources that `loadBalancerSourceRanges` does not allow.
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 /// filter: the guard of the loopback range; shared with kubelet.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// Empty: kubelet and kube-proxy detect a flush by its deletion.
+/// An empty chain: kubelet and kube-proxy detect a flush by its deletion.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// IPVS mode; nat: node ports, filter: health-check node ports.
@@ -26,15 +26,15 @@ pub const NODE_PORT: &str = "KUBE-NODE-PORT";
 pub const LOAD_BALANCER: &str = "KUBE-LOAD-BALANCER";
 /// filter, IPVS mode: sources of load-balancer IPs.
 pub const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
-/// filter, IPVS mode: host programs do not answer on service addresses.
+/// filter, IPVS mode: keeps host programs from answering on service addresses.
 pub const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
 /// mangle (upstream: filter), IPVS mode: drops the node's packets to service addresses.
 pub const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
 
-/// nat, userspace mode: from other machines to addresses; `HOST`: from the node itself.
+/// nat, userspace mode: packets from other machines to service addresses; `HOST`: from the node itself.
 pub const PORTALS_CONTAINER: &str = "KUBE-PORTALS-CONTAINER";
 pub const PORTALS_HOST: &str = "KUBE-PORTALS-HOST";
-/// nat, userspace mode: from other machines to node ports; `HOST`: from the node itself.
+/// nat, userspace mode: packets from other machines to node ports; `HOST`: from the node itself.
 pub const NODEPORT_CONTAINER: &str = "KUBE-NODEPORT-CONTAINER";
 pub const NODEPORT_HOST: &str = "KUBE-NODEPORT-HOST";
 /// filter, userspace mode: packets to the relays' listening ports.
@@ -68,13 +68,13 @@ pub const FIXED: [(Table, &str); 24] = [
     (Table::Nat, CANARY),
 ];
 
-/// Policy Cluster.
+/// Chain prefix for policy Cluster.
 pub const SVC: &str = "KUBE-SVC-";
-/// Policy Local.
+/// Chain prefix for policy Local.
 pub const SVL: &str = "KUBE-SVL-";
-/// Traffic from outside.
+/// Chain prefix for external frontends.
 pub const EXT: &str = "KUBE-EXT-";
-/// Allowed sources.
+/// Chain prefix for allowed sources.
 pub const FW: &str = "KUBE-FW-";
 pub const SEP: &str = "KUBE-SEP-";
 
@@ -84,7 +84,7 @@ pub const PER_SERVICE: [&str; 5] = [SVC, SVL, EXT, FW, SEP];
 /// `include/uapi/linux/netfilter/x_tables.h`).
 const HASH_CHARACTERS: usize = 16;
 
-/// The first 16 characters of the base32 of the SHA-256 of `key`.
+/// Returns the first 16 characters of the base32 of the SHA-256 of `key`.
 pub fn hash(key: &str) -> String {
     let mut text = BASE32.encode(&Sha256::digest(key.as_bytes()));
     text.truncate(HASH_CHARACTERS);
@@ -95,7 +95,7 @@ pub fn service_port_chain(prefix: &str, name: &ServicePortName) -> String {
     format!("{prefix}{}", hash(&format!("{name}{}", name.protocol)))
 }
 
-/// An endpoint of two service ports has two chains.
+/// Returns a chain name per service port and endpoint.
 pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }

@@ -4,7 +4,7 @@ use crate::model::Family;
 use crate::plan::{NodePlan, NodePortScope};
 use crate::ruleset::Rule;
 
-/// Addresses that one rule can match.
+/// Addresses with node ports that one rule can match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodePortMatch {
     Local,
@@ -21,7 +21,7 @@ impl NodePortMatch {
         }
     }
 
-    /// Packets to any address meet the rule.
+    /// Restricts a rule that packets to any address meet.
     pub fn of_any(self, rule: Rule) -> Rule {
         match self {
             NodePortMatch::Local | NodePortMatch::LocalButLoopback(_) => self.of_local(rule.to_local_address()),
@@ -29,7 +29,7 @@ impl NodePortMatch {
         }
     }
 
-    /// Only packets to the node's addresses meet the rule.
+    /// Restricts a rule that only packets to the node's addresses meet.
     pub fn of_local(self, rule: Rule) -> Rule {
         match self {
             NodePortMatch::Local => rule,

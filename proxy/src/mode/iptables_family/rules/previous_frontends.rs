@@ -4,10 +4,10 @@ use super::names;
 use crate::model::Protocol;
 use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 
-/// Of iptables mode, then of userspace mode.
+/// Chains with frontends: of iptables mode, then of userspace mode.
 pub const CHAINS: [&str; 4] = [names::SERVICES, names::NODE_PORTS, names::PORTALS_CONTAINER, names::NODEPORT_CONTAINER];
 
-/// `rules` are a previous proxy's, of a chain in [`CHAINS`].
+/// Returns the frontends in `rules`, a previous proxy's rules of a chain in [`CHAINS`].
 pub fn conntrack_frontends(rules: &[String]) -> Vec<(Protocol, Frontend)> {
     let frontends = rules.iter().filter_map(|rule| frontend(rule));
     frontends.filter(|(protocol, _)| needs_conntrack_cleanup(*protocol)).collect()

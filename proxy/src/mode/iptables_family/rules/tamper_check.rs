@@ -1,7 +1,7 @@
-//! Detects rules that other programs have deleted, at a cost independent of the number of services. The proxy knows,
-//! for each fixed chain, its rules plus the rules that jump to it; the kernel reports the sum. Flushes, deleted rules
-//! or jumps, and deleted service port chains (most of their rules jump to `KUBE-MARK-MASQ`) lower it. Other programs'
-//! rules only raise it.
+//! Detects deletions of rules by other programs, at a cost independent of the number of services. For each fixed chain
+//! the kernel reports the sum of its rules and the rules that jump to it, which the proxy knows. Flushes, deleted rules
+//! or jumps, and deleted service port chains (most of their rules jump to `KUBE-MARK-MASQ`) lower the sum. Other
+//! programs' rules only raise it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ type OwnedChainId = (Table, String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ChainContent {
     rules: usize,
-    /// How many of its rules jump to each chain.
+    /// The number of its rules that jump to each chain.
     jumps_to: BTreeMap<String, usize>,
 }
 
@@ -38,13 +38,13 @@ impl ChainContent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ExpectedTables {
     chains: BTreeMap<OwnedChainId, ChainContent>,
-    /// Service port rules that jump to `KUBE-MARK-MASQ`.
+    /// The number of service port rules that jump to `KUBE-MARK-MASQ`.
     marking: usize,
     jumps: BTreeMap<OwnedChainId, usize>,
 }
 
 impl ExpectedTables {
-    /// Least reference counts of a table's chains.
+    /// Returns the least expected reference counts of a table's chains.
     fn least(&self, table: Table) -> Vec<(&str, usize)> {
         let chains = || self.chains.iter().filter(move |((of, _), _)| *of == table);
         let mut least: BTreeMap<&str, usize> = chains().map(|((_, name), held)| (&name[..], held.rules)).collect();
@@ -61,9 +61,9 @@ impl ExpectedTables {
 #[derive(Debug, Default)]
 pub struct TamperCheck {
     present: Option<ExpectedTables>,
-    /// With the kernel's count.
+    /// A detected loss: the chain and the kernel's count.
     suspicion: Option<(OwnedChainId, usize)>,
-    /// The full sync after the loss changed nothing: the kernel counts differently.
+    /// The kernel's lower counts that a full sync did not change.
     tolerated: BTreeMap<OwnedChainId, usize>,
 }
 
@@ -72,7 +72,7 @@ impl TamperCheck {
         self.present = None;
     }
 
-    /// `marking`: service port rules that jump to `KUBE-MARK-MASQ`.
+    /// `marking`: the number of service port rules that jump to `KUBE-MARK-MASQ`.
     pub fn expect<'a, 'j>(
         &mut self,
         wanted: impl Iterator<Item = ((Table, &'static str), impl Iterator<Item = &'a Rule>)>,
@@ -101,14 +101,14 @@ impl TamperCheck {
         }
     }
 
-    /// Service port rules that jump to `KUBE-MARK-MASQ`.
+    /// Updates the number of service port rules that jump to `KUBE-MARK-MASQ`.
     pub fn marking(&mut self, before: usize, after: usize) {
         if let Some(present) = &mut self.present {
             present.marking = (present.marking + after).saturating_sub(before);
         }
     }
 
-    /// Describes another program's deletion.
+    /// Describes a deletion by another program, if any.
     pub fn find_loss(&mut self, kernel: &mut dyn PacketFilter) -> Result<Option<String>, IptablesError> {
         let Some(present) = &self.present else { return Ok(None) };
         let generation = kernel.generation()?;

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::model::Protocol;
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, FrontendVerdict, ServicePortPlan};
 
-/// SCTP is not relayed, so its service ports refuse.
+/// Returns the plan with SCTP, which is not relayed, refused.
 pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     let mut plan = plan.clone();
     if plan.protocol() == Protocol::Sctp {
@@ -33,7 +33,7 @@ pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     plan
 }
 
-/// The backend sets to which rules redirect.
+/// Returns the sets to which rules redirect.
 pub fn sets(plan: &ServicePortPlan) -> BTreeSet<BackendSet> {
     let of_external = |external: &ExternalFrontends| {
         let short = external.short_circuit.map(|short| [short.pods, short.node]);

@@ -18,7 +18,7 @@ use crate::plan::{
 };
 use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
-/// Ends the comment of the rule that accepts packets for local backends.
+/// The end of the comment of the rule that accepts packets for local backends.
 pub const ON_THIS_NODE: &str = " on this node";
 
 pub const PORTALS_CONTAINER: ChainId = (Table::Nat, names::PORTALS_CONTAINER);
@@ -36,7 +36,7 @@ pub struct UserspaceContext {
     pub redirect: bool,
 }
 
-/// `plan` is [`super::served`]. Refuses if a listener has no port.
+/// Renders the plan of [`super::served`]. Refuses if a listener has no port.
 pub fn render(mut plan: ServicePortPlan, ports: AssignedPorts, context: &UserspaceContext) -> ServiceRules {
     let mut words = FilterComments::no_endpoints(names::PORTALS_CONTAINER);
     if plan.protocol() == Protocol::Sctp {
@@ -75,7 +75,7 @@ struct RelayRuleRenderer<'a> {
 }
 
 impl RelayRuleRenderer<'_> {
-    /// `namespace/name:port`; as upstream publishes it, an unnamed port keeps the colon.
+    /// Returns a rule with the comment `namespace/name:port`. As in upstream, an unnamed port keeps the colon.
     fn commented(&self) -> Rule {
         Rule::commented(format!("{}:{}", self.plan.name.service, self.plan.name.port))
     }
@@ -142,7 +142,7 @@ impl RelayRuleRenderer<'_> {
     }
 
     fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: NodePortMatch) {
-        // Jumps pass only packets to the node's own addresses.
+        // Only packets to the node's own addresses jump to these chains.
         let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
         for (from, action) in self.origins_elsewhere(external) {
@@ -154,7 +154,7 @@ impl RelayRuleRenderer<'_> {
         self.out.add(NODE_PORT_HOST, host);
     }
 
-    /// Pods first, then all sources.
+    /// Returns sources with actions, pods first.
     fn origins_elsewhere(&self, external: &ExternalFrontends) -> Vec<(SourceMatch, FrontendAction)> {
         let pods = external.short_circuit.zip(self.context.node.pods.clone());
         let pods = pods.map(|(short, pods)| (SourceMatch { pods: Some(pods), range: None }, short.pods));

@@ -51,7 +51,7 @@ impl ListenerPorts {
         self.by_listener.keys()
     }
 
-    /// Best first. Lazy: full syncs call it for each listener.
+    /// Returns possible ports, best first. Lazy: full syncs call it for each listener.
     pub fn candidates(&self, listener: &Listener) -> impl Iterator<Item = u16> {
         let protocol = listener.name.protocol;
         let own = self.found.get(listener).copied();

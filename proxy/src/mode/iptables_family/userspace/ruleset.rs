@@ -7,7 +7,7 @@ use crate::ruleset::{ConnectionStates, Rule, RuleTarget};
 
 pub fn fixed(node: &NodePlan) -> Vec<FixedChain> {
     let mut chains: Vec<FixedChain> = common::canaries().collect();
-    // Another mode's connections are forwarded until they end.
+    // An earlier mode's connections are forwarded until they end.
     chains.push(common::forward(node, node.drop_invalid));
     chains.extend([PORTALS_CONTAINER, PORTALS_HOST, NODE_PORT_CONTAINER, NODE_PORT_HOST].map(FixedChain::shared));
     chains.push(FixedChain { head: established(), ..FixedChain::shared(LISTENERS) });
@@ -15,7 +15,7 @@ pub fn fixed(node: &NodePlan) -> Vec<FixedChain> {
     chains
 }
 
-/// Established connections meet two rules, not those of all listeners.
+/// Established connections pass these two rules, not those of all listeners.
 fn established() -> Vec<Rule> {
     let led = Rule::commented("service traffic that was led here before").conntrack(ConnectionStates::DNAT);
     vec![

@@ -36,9 +36,9 @@ pub struct UserspaceRenderer<R> {
     wanted: BTreeMap<ServicePortName, BTreeSet<BackendSet>>,
     rendered: BTreeSet<ServicePortName>,
     active: BTreeSet<ServicePortName>,
-    /// A previous proxy's rules were read.
+    /// Whether a previous proxy's rules were read.
     adopted: bool,
-    /// An interface without an address exists.
+    /// Whether an interface without an address has existed.
     bare: bool,
     retry: Option<Instant>,
     is_full: bool,
@@ -104,7 +104,7 @@ impl<R: Relays> UserspaceRenderer<R> {
         let name = &listener.name;
         match opened {
             Some((port, Ok(()))) => return self.ports.assign(listener, port),
-            // Logged once until the retry.
+            // The limit is logged once until the retry.
             Some((_, Err(ListenError::TooMany(_)))) if self.retry.is_some() => {}
             Some((_, Err(error))) => {
                 error!(service = %name, %error, "cannot open a listener: this service is rejected until one can be opened");
@@ -152,7 +152,7 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
     }
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        // Two reads: a pod's link is up a moment before the CNI plugin adds its address.
+        // Two reads must agree: a pod's link is up a moment before the CNI plugin adds its address.
         let becomes_bare = !self.bare && [before, after].iter().all(|addresses| addresses.bare.contains(&node.family));
         becomes_bare || host(node, before) != host(node, after)
     }
@@ -198,7 +198,7 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
 
     fn after_rules(&mut self, _: &mut K, _: &UserspaceContext) -> Result<usize, IptablesError> {
         let changed = self.close_unwanted();
-        // No rule redirects to the previous proxy's ports now.
+        // After a full sync no rule redirects to the previous proxy's ports.
         if std::mem::take(&mut self.is_full) {
             self.ports.forget_found();
             return Ok(0);
