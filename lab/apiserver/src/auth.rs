@@ -1,4 +1,4 @@
-//! Bearer tokens, each with all rights.
+//! Bearer tokens; each gives all rights.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::objects::mix;
 /// The bearer tokens that the server accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// By client name.
+    /// The tokens by client name.
     tokens: BTreeMap<String, String>,
 }
 
 impl Tokens {
-    /// Derives one token per client from the seed, against mix-ups, not attacks.
+    /// Derives one token per client from the seed. The tokens prevent mix-ups, not attacks.
     pub fn new(seed: u64, clients: impl IntoIterator<Item = String>) -> Self {
         let token = |client: &str| {
             format!("{:016x}{:016x}", mix(seed, &format!("token/{client}")), mix(!seed, &format!("token/{client}")))

@@ -53,7 +53,7 @@ pub(super) struct Expired {
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     bounds: HistoryBounds,
-    /// Oldest complete version of every kind.
+    /// Oldest version since which the history of every kind is complete.
     begin: u64,
     kinds: BTreeMap<ObjectKind, KindHistory>,
 }
@@ -138,7 +138,7 @@ impl ChangeLog {
         Ok(ring.entries.iter().skip(skip).take(limit).cloned().collect())
     }
 
-    /// Undoes later changes.
+    /// Undoes later changes to return the objects of `version`.
     pub(super) fn snapshot(&self, store: &Store, kind: ObjectKind, version: u64) -> Result<Vec<Arc<Record>>, Expired> {
         self.check(kind, version)?;
         let mut objects: BTreeMap<&ObjectKey, &Arc<Record>> =
@@ -163,7 +163,7 @@ impl ChangeLog {
         }
     }
 
-    /// Returns `false` if the kind has no change.
+    /// Returns `false` if the kind has no change to repeat.
     pub(super) fn repeat(&mut self, kind: ObjectKind) -> bool {
         let entries = self.kinds.get(&kind).into_iter().flat_map(|ring| ring.entries.iter().rev());
         let last = entries.into_iter().find_map(|entry| match entry.as_ref() {

@@ -118,7 +118,7 @@ impl ApiError {
         ApiError { details, retry_after: Some(1), ..ApiError::new(504, "Timeout", message) }
     }
 
-    /// A sub-resource that only a kubelet could serve.
+    /// The error for a sub-resource that only a kubelet could serve.
     pub(super) fn no_kubelet(pod: &str, asked: &str) -> Self {
         let instead = match asked {
             "log" => {

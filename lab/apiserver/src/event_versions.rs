@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// (field in `v1`, field in `events.k8s.io/v1`)
+/// Renamed fields: (field in `v1`, field in `events.k8s.io/v1`).
 const RENAMED: [(&str, &str); 6] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -11,7 +11,7 @@ const RENAMED: [(&str, &str); 6] = [
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
 ];
-/// kube-apiserver renames this field in the other direction.
+/// The field that names the reporting controller.
 const CONTROLLER: (&str, &str) = ("reportingComponent", "reportingController");
 
 fn renamed(event: &mut Value, version: &str, name: impl Fn(&(&str, &str)) -> (String, String)) {

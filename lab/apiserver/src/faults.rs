@@ -19,7 +19,7 @@ pub enum ServerRefusal {
 pub enum ServerFault {
     /// Ends every open watch.
     CloseWatches {
-        /// Breaks the body off instead of ending it.
+        /// Whether the body breaks off instead of ending.
         abrupt: bool,
     },
     /// Drops all history; later requests of an earlier version get 410 Gone.
@@ -86,7 +86,7 @@ impl ActiveFaults {
     }
 
     pub(super) fn is_silent(&self, kind: ObjectKind) -> bool {
-        // Before a reset no newer event may be sent; the connection's task may wake up late.
+        // After the fault "reset" begins, no newer event may be sent, even if the connection's task wakes up late.
         self.stalled || self.held.contains(&kind) || self.refusal == Some(ServerRefusal::Reset)
     }
 

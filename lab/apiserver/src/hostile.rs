@@ -29,11 +29,11 @@ pub struct HostileAnswer {
 /// The server answers all other requests correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostileTarget {
-    /// Lists get it. Watches get 410 Gone, so that clients list again.
+    /// Lists get the answer. Watches get 410 Gone, so that clients list again.
     Lists,
-    /// Watches get it as their whole response.
+    /// Watches get the answer as their whole response.
     Watches,
-    /// Watches get it as one line of their response, and then stay open.
+    /// Watches get the answer as one line of their response, and then stay open.
     Events,
 }
 
@@ -41,13 +41,13 @@ pub enum HostileTarget {
 enum HostileBody {
     Text(&'static str),
     Bytes(&'static [u8]),
-    /// The text, then the connection breaks.
+    /// Sends the text, then breaks the connection.
     Broken(&'static str),
-    /// The text, then this byte forever.
+    /// Sends the text, then this byte forever.
     Endless(&'static str, u8),
-    /// Nested JSON: this many opening brackets.
+    /// Sends nested JSON: this number of opening brackets.
     Deep(usize),
-    /// Headers only; the body never begins.
+    /// Sends headers only; the body never begins.
     Silence,
 }
 
@@ -161,7 +161,7 @@ pub fn named(name: &str) -> Option<&'static HostileAnswer> {
 }
 
 impl HostileAnswer {
-    /// `None` is the normal reply.
+    /// `None` for the normal reply.
     pub(super) fn reply(&self, watch: bool) -> Option<HostileReply> {
         match (self.to, watch) {
             (HostileTarget::Lists, false) | (HostileTarget::Watches | HostileTarget::Events, true) => {
@@ -217,7 +217,7 @@ impl HostileAnswer {
         })
     }
 
-    /// Whether the client must time out.
+    /// Whether the answer's body never begins, so that the client must time out.
     pub fn waits(&self) -> bool {
         self.body == Silence
     }

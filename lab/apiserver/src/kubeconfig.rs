@@ -18,7 +18,7 @@ pub struct Kubeconfig {
     pub ca_pem: Option<String>,
 }
 
-/// Writing the file failed.
+/// The error of writing a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the kubeconfig {path}")]
 pub struct KubeconfigError {
@@ -30,7 +30,7 @@ pub struct KubeconfigError {
 }
 
 impl Kubeconfig {
-    /// The file's text: JSON, which is valid YAML.
+    /// Returns the file's text: JSON, which is valid YAML.
     pub fn text(&self) -> String {
         let mut cluster = json!({"server": self.server});
         if let Some(pem) = &self.ca_pem {

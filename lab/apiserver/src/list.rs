@@ -18,7 +18,7 @@ const FUTURE: Duration = Duration::from_secs(3);
 pub(super) struct ListPage {
     pub(super) version: u64,
     pub(super) records: Vec<Arc<Record>>,
-    /// Start of the next page, and number of remaining objects.
+    /// The start of the next page, and the number of remaining objects.
     next: Option<(ContinueToken, usize)>,
 }
 
@@ -111,7 +111,7 @@ fn snapshot(
     }
 }
 
-/// 410; for a continued list with a token to continue with newer objects.
+/// Returns 410; for a continued list with a token to continue with newer objects.
 fn expired_error(version: u64, expired: Expired, current: u64, query: &Query) -> ApiError {
     let mut error = ApiError::expired(version, expired);
     if let Some(token) = &query.continued {

@@ -14,7 +14,7 @@ pub(super) enum ResponseForm {
     Metadata,
 }
 
-/// Clients that prefer protobuf list JSON after it.
+/// Clients that prefer protobuf also accept JSON.
 pub(super) fn accept(header: Option<&str>) -> Result<ResponseForm, ApiError> {
     let header = header.filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
     header.split(',').find_map(one).ok_or_else(ApiError::not_acceptable)
@@ -31,7 +31,7 @@ fn one(media: &str) -> Option<ResponseForm> {
         ("", ..) => Some(ResponseForm::Objects),
         ("Table", "meta.k8s.io", "v1") if kubectl::TABLES => Some(ResponseForm::Table),
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(ResponseForm::Metadata),
-        // Aggregated discovery or an older table version: clients list plain JSON next.
+        // Ignores aggregated discovery and older table versions: such clients also accept plain JSON.
         _ => None,
     }
 }

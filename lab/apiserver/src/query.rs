@@ -11,7 +11,7 @@ use crate::objects::{ObjectKey, ObjectKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VersionMatch {
-    /// No version given.
+    /// The request names no version.
     Newest,
     /// Version `0`: any version; the lab serves the newest.
     Any,
@@ -141,7 +141,7 @@ fn invalid(cause: Cause) -> ApiError {
     ApiError::invalid("ListOptions", "meta.k8s.io", "", &[cause])
 }
 
-/// `ValidateListOptions` of kube-apiserver.
+/// Applies `ValidateListOptions` of kube-apiserver.
 fn check_combinations(raw: &QueryPairs, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
     let version = raw.get("resourceVersion");
     let matching = raw.get("resourceVersionMatch");

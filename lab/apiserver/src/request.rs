@@ -26,7 +26,7 @@ async fn handle(context: &ServerContext, request: Request<Incoming>) -> Result<A
     context.check_available()?;
     let path = request.uri().path().to_owned();
     let found = route(&path);
-    // kube-apiserver serves these two without authentication.
+    // kube-apiserver serves health and version without authentication.
     if !matches!(found, Some(ApiRoute::Health | ApiRoute::Version)) {
         context.check_token(&request)?;
     }

@@ -5,7 +5,7 @@ use crate::objects::{ObjectKey, ObjectKind};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Resource {
     pub(super) kind: ObjectKind,
-    /// Empty for the core group. The version is always `v1`.
+    /// The API group; empty for the core group. The version is always `v1`.
     pub(super) group: &'static str,
     pub(super) plural: &'static str,
     pub(super) short: &'static [&'static str],
@@ -22,7 +22,7 @@ const fn resource(
     Resource { kind, group, plural, short, status: false, in_all: false }
 }
 
-/// By group and plural.
+/// The resources, sorted by group and plural.
 pub(super) static RESOURCES: [Resource; 11] = [
     resource(ObjectKind::Event, "", "events", &["ev"]),
     Resource { status: true, ..resource(ObjectKind::Namespace, "", "namespaces", &["ns"]) },
@@ -46,12 +46,12 @@ impl Resource {
         matches!(self.kind, ObjectKind::Deployment | ObjectKind::ReplicaSet)
     }
 
-    /// `services`, `endpointslices.discovery.k8s.io`.
+    /// As `services` or `endpointslices.discovery.k8s.io`.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether the stored API version differs.
+    /// Whether objects are stored in another API version.
     pub(super) fn converted(&self) -> bool {
         self.group == "events.k8s.io"
     }
@@ -99,7 +99,7 @@ impl ObjectPath {
     }
 }
 
-/// `None` for an unknown path.
+/// Parses a path; `None` if it is unknown.
 pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -133,7 +133,7 @@ pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     }
 }
 
-/// Without the core group.
+/// Omits the core group.
 pub(super) fn groups() -> impl Iterator<Item = &'static str> {
     let mut groups: Vec<&str> =
         RESOURCES.iter().map(|resource| resource.group).filter(|group| !group.is_empty()).collect();

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 
-/// The limit of kube-apiserver, in bytes.
+/// The size limit of kube-apiserver, in bytes.
 const LARGEST: usize = 3 << 20;
 
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -77,7 +77,7 @@ pub(super) fn header<B>(request: &Request<B>, name: HeaderName) -> Option<&str> 
     request.headers().get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Fails with 413 if the body is too large.
+/// Reads a body; fails with 413 if it is too large.
 pub(super) async fn collect(body: Incoming) -> Result<Bytes, ApiError> {
     let collected = Limited::new(body, LARGEST).collect().await;
     collected.map(http_body_util::Collected::to_bytes).map_err(|error| {

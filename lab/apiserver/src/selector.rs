@@ -6,7 +6,7 @@ use crate::objects::{ObjectKind, Record, selectable};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     labels: Vec<LabelRequirement>,
-    /// (field, value, whether the field must equal the value).
+    /// The terms: field, value, whether the field must equal the value.
     fields: Vec<(String, String, bool)>,
 }
 
@@ -124,7 +124,7 @@ fn label_value(text: &str) -> Result<String, String> {
     if is_label_value(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is no label value")) }
 }
 
-/// Empty, or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+/// Whether `text` is empty or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
 pub(super) fn is_label_value(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -134,7 +134,7 @@ pub(super) fn is_label_value(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A label or annotation name: an optional DNS domain and `/`, then a non-empty label value.
+/// Whether `text` is a label or annotation name: an optional DNS domain and `/`, then a non-empty label value.
 pub(super) fn is_qualified(text: &str) -> bool {
     let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
     !name.is_empty() && is_label_value(name) && domain.is_none_or(is_subdomain)

@@ -25,7 +25,7 @@ use super::shared::SharedStore;
 use super::tls::Tls;
 use super::watch::WatchTimes;
 
-/// Closes a connection whose handshake takes longer.
+/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example without a free file descriptor.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -47,14 +47,14 @@ pub struct ServeOptions {
 pub struct ApiServer {
     service: Arc<ConnectionService>,
     addresses: Vec<SocketAddr>,
-    /// One per listener, in the same order.
+    /// One gate per listener, in the same order.
     gates: Vec<Arc<Gate>>,
     _listeners: JoinSet<()>,
 }
 
 impl ApiServer {
-    /// A socket belongs to the network namespace that created it, so each listener can serve another namespace. Call on
-    /// a tokio runtime.
+    /// Serves on `listeners`. Each may serve another network namespace, because a socket belongs to the namespace that
+    /// created it. Call on a tokio runtime.
     pub fn start(
         shared: SharedStore,
         listeners: impl IntoIterator<Item = TcpListener>,

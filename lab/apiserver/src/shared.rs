@@ -1,4 +1,4 @@
-//! One store for scenario steps and API clients: a write is logged and wakes the watches.
+//! A store that scenario steps and API clients share: each write is logged and wakes the watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ struct SharedState {
     began: Instant,
 }
 
-/// One lock, so that objects and history agree.
+/// The state under one lock, so that objects and history agree.
 pub(super) struct ServerState {
     pub(super) store: Store,
     pub(super) log: ChangeLog,
@@ -30,7 +30,7 @@ pub(super) struct ServerState {
 }
 
 impl SharedStore {
-    /// Switches the store to the system clock; existing objects count as created now.
+    /// Shares a store and switches it to the system clock; existing objects count as created now.
     pub fn new(store: Store) -> Self {
         SharedStore::with_bounds(store, HistoryBounds::default())
     }
@@ -44,12 +44,12 @@ impl SharedStore {
         SharedStore { inner: Arc::new(SharedState { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
     }
 
-    /// The start of whole minutes for bookmarks.
+    /// The start of bookmarks' whole minutes.
     pub(super) fn began(&self) -> Instant {
         self.inner.began
     }
 
-    /// `look` runs under the lock: it must be quick and must not lock again.
+    /// Reads the objects. `look` runs under the lock: it must be quick and must not lock again.
     pub fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
         look(&self.lock().store)
     }
@@ -94,7 +94,7 @@ impl SharedStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
-        // A panic in another thread leaves every object complete.
+        // Ignores poisoning: a panic in another thread leaves every object complete.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

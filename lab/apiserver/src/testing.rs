@@ -26,13 +26,13 @@ pub fn spec(dual_stack: bool) -> ClusterSpec {
     }
 }
 
-/// With an IPv4 range of load-balancer addresses.
+/// Returns a store with an IPv4 range of load-balancer addresses.
 pub fn store(dual_stack: bool, seed: u64) -> Store {
     let vip_ranges = vec!["203.0.113.0/24".parse().unwrap()];
     Store::new(spec(dual_stack), StoreOptions { seed, max_endpoints_per_slice: 100, vip_ranges })
 }
 
-/// An IPv4 store with a Service of each type and two pods.
+/// Returns an IPv4 store with a Service of each type and two pods.
 pub fn filled_store() -> Store {
     let mut store = store(false, 0);
     fill(&mut store);

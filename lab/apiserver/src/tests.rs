@@ -42,7 +42,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
-/// Returns fewer than `count` events if the watch ends.
+/// Returns the first `count` events of a watch; fewer if it ends.
 async fn watched(shared: &SharedStore, at: &str, options: &str, count: usize) -> Vec<String> {
     let events = open(shared, at, options).await;
     tokio::pin!(events);

@@ -6,7 +6,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Generating or loading certificates failed.
+/// The error of generating or loading certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// Generating a key or certificate failed.

@@ -30,7 +30,7 @@ fn has_cluster_ip(spec: &Value) -> bool {
 
 type FieldRule = fn(&Value) -> bool;
 
-/// (field, whether a spec may have it)
+/// Fields, and whether a spec may have them.
 const FIELDS: [(&str, FieldRule); 9] = [
     ("clusterIP", has_cluster_ip),
     ("clusterIPs", has_cluster_ip),
@@ -43,7 +43,7 @@ const FIELDS: [(&str, FieldRule); 9] = [
     ("externalTrafficPolicy", has_policy),
 ];
 
-/// Fields that only the old type allows and that the update does not change.
+/// Removes fields that only the old type allows and that the update does not change.
 pub(super) fn drop_stale(old: &Value, new: &mut Value) {
     let old = &old["spec"];
     let Some(spec) = new.get("spec").cloned() else { return };

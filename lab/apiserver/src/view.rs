@@ -27,7 +27,7 @@ impl ResponseView {
         value
     }
 
-    /// `columns`: whether a table contains its column definitions.
+    /// Renders one object; `columns`: whether a table contains its column definitions.
     pub(super) fn single(&self, record: &Record, columns: bool) -> Bytes {
         match self.form {
             ResponseForm::Objects if !self.resource.converted() => record.json.clone(),
@@ -84,7 +84,7 @@ impl ResponseView {
         }
     }
 
-    /// The bookmark after the initial events has an annotation.
+    /// Renders a bookmark; the one after the initial events has an annotation.
     pub(super) fn bookmark(&self, version: u64, initial_events_end: bool) -> Value {
         let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
         if initial_events_end {

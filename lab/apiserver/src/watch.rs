@@ -74,7 +74,7 @@ enum LogRead {
     Expired(Expired),
 }
 
-/// Later errors are events of the stream.
+/// Starts a watch; later errors are events of its stream.
 pub(super) async fn watch(
     shared: &SharedStore,
     view: ResponseView,
@@ -193,7 +193,7 @@ impl OpenWatch {
         !self.initial.is_empty() || self.initial_bookmark
     }
 
-    /// Returns `false` if there is nothing to send.
+    /// Sends the initial objects; returns `false` if there are none left.
     fn send_initial(&mut self) -> bool {
         if !self.has_initial() {
             return false;
@@ -224,7 +224,7 @@ impl OpenWatch {
         }
     }
 
-    /// An object that begins to match is added to the client, one that no longer matches is deleted.
+    /// Sends a change: an object that begins to match the selector is ADDED, one that no longer matches is DELETED.
     fn send_change(&mut self, change: &RecordChange) {
         let before = change.before.as_ref().filter(|before| self.selects(before));
         match (before, !change.deleted && self.selects(&change.record)) {
@@ -272,7 +272,7 @@ impl OpenWatch {
         self.lines.push_back(format!("{event}\n").into());
     }
 
-    /// If everything up to `version` is sent, sends bookmarks of it, the last one before the watch ends.
+    /// If everything up to `version` is sent, sends bookmarks of it when due, the last one before the watch ends.
     async fn wait(&mut self, version: Option<u64>) {
         let until = match version {
             Some(version) => {
@@ -294,7 +294,7 @@ impl OpenWatch {
     }
 }
 
-/// Counted from `began`.
+/// Counts minutes from `began`.
 fn whole_minute(began: Instant, last: Instant) -> Instant {
     let minutes = last.saturating_duration_since(began).as_secs() / IDLE.as_secs() + 1;
     u32::try_from(minutes).map_or(last + IDLE, |minutes| began + IDLE * minutes)

@@ -1,4 +1,4 @@
-//! Writes, by the rules of Kubernetes' generic registry.
+//! Writes of API clients, by the rules of Kubernetes' generic registry.
 //!
 //! Each operation holds the store's lock from reading the old object to writing the new one, so a matching
 //! `resourceVersion` is still current at the write.
@@ -21,9 +21,9 @@ use crate::objects::{Object, ObjectKey, ObjectKind, Record, Store, generated_nam
 
 const SERVER_SIDE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
-/// `AllowCreateOnUpdate` of kube-apiserver's strategies.
+/// Kinds with `AllowCreateOnUpdate` in kube-apiserver's strategies.
 const CREATED_BY_UPDATE: [ObjectKind; 3] = [ObjectKind::Service, ObjectKind::Event, ObjectKind::Lease];
-/// `ReturnDeletedObject` of kube-apiserver's strategies.
+/// Kinds with `ReturnDeletedObject` in kube-apiserver's strategies.
 const RETURNED_WHEN_DELETED: [ObjectKind; 2] = [ObjectKind::Service, ObjectKind::Pod];
 const PERMANENT_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -64,7 +64,7 @@ fn to_stored_version(path: &ObjectPath, value: &mut Value) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Rejects another namespace than that of the path.
+/// Sets the namespace of the path; rejects any other.
 fn set_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
     let written = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &path.namespace {
@@ -146,7 +146,7 @@ impl WriteRequest<'_> {
         }
     }
 
-    /// A dry run writes to a copy of the store.
+    /// Writes an object; a dry run writes to a copy of the store.
     fn write_object(&mut self, key: &ObjectKey, object: Object) -> Result<Arc<Record>, ApiError> {
         let path = self.path;
         let refused = |error| ApiError::of_object(path.resource, &key.name, &error);
@@ -225,7 +225,7 @@ impl WriteRequest<'_> {
         self.replace(&before, value)
     }
 
-    /// On the path `/status` only the status, otherwise everything else.
+    /// Replaces the status on the path `/status`, otherwise everything except the status.
     fn replace(&mut self, before: &Record, mut value: Value) -> Result<WriteResult, ApiError> {
         let path = self.path;
         let name = &before.key.name;

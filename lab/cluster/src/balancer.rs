@@ -22,7 +22,7 @@ use super::{ClusterError, http_get, vip_relay};
 
 const CHECK_EVERY: Duration = Duration::from_millis(75);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Metric of a blackhole route, which takes effect while no node is healthy.
+/// Metric of the blackhole route that takes effect while no node is healthy.
 const LAST_RESORT: u32 = 4096;
 
 pub(super) struct LoadBalancer {
@@ -47,7 +47,7 @@ impl LoadBalancer {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Next hop for `vip`.
+    /// The next hop of routes to `vip`.
     pub(super) fn gateway(&self, vip: IpAddr) -> Result<IpAddr, ClusterError> {
         address_for(&self.spec.addresses, vip).ok_or_else(|| {
             let problem = "the load balancer has no address of that family";
@@ -63,7 +63,7 @@ impl LoadBalancer {
         self.spec.addresses.contains(&vip)
     }
 
-    /// Sorted node names.
+    /// Receives the sorted names of healthy nodes.
     pub(super) fn healthy(&self, vip: IpAddr) -> Result<watch::Receiver<Vec<String>>, ClusterError> {
         let active = self.active();
         let found = active.get(&vip).map(|active| active.healthy.clone());
@@ -143,7 +143,7 @@ struct HealthFollower {
 impl HealthFollower {
     async fn follow(self) {
         let Some(port) = self.vip.health_check_node_port else {
-            // Keeps the sender of the channel alive.
+            // Never returns, to keep the sender of the channel alive.
             return std::future::pending().await;
         };
         let mut tick = interval(CHECK_EVERY);
@@ -159,7 +159,7 @@ impl HealthFollower {
             });
             let healthy: Vec<String> = join_all(checks).await.into_iter().flatten().collect();
             if *self.report.borrow() != healthy {
-                // If the route is rejected, nothing is reported and the next tick tries again.
+                // If the kernel rejects the route, reports nothing; the next tick tries again.
                 let _ = self.switch(healthy).await;
             }
         }

@@ -47,7 +47,7 @@ impl BusyWriter {
         Ok(opened)
     }
 
-    /// The first write has succeeded when this returns.
+    /// Starts the thread; the first write has succeeded when this returns.
     pub(super) fn start(socket: OwnedFd, per_second: u32) -> io::Result<BusyWriter> {
         rewrite(&socket)?;
         let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
@@ -89,7 +89,7 @@ impl Drop for BusyWriter {
     }
 }
 
-/// One transaction.
+/// Replaces the table in one transaction.
 fn rewrite(socket: &OwnedFd) -> io::Result<()> {
     let create = libc::NLM_F_CREATE;
     let table = || message(NEW_TABLE, create, &[(TABLE_NAME, TABLE)]);
@@ -122,7 +122,7 @@ fn message(kind: u16, flags: i32, texts: &[(u16, &str)]) -> Vec<u8> {
     packet(kind, flags, [libc::AF_INET as u8, 0, 0, 0], texts)
 }
 
-/// `struct nlmsghdr`, `struct nfgenmsg` (family, version, resource), string attributes.
+/// Returns a message: `struct nlmsghdr`, `struct nfgenmsg` (family, version, resource), string attributes.
 fn packet(kind: u16, flags: i32, header: [u8; 4], texts: &[(u16, &str)]) -> Vec<u8> {
     let mut body = header.to_vec();
     for (attribute, text) in texts {

@@ -1,4 +1,4 @@
-//! The node network, and kernel settings and routes of hosts.
+//! Builds the node network, and sets kernel settings and routes of hosts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::overlay;
 use super::validate::{address_for, gateway, range_for};
 
 pub(super) const LOOPBACK: u32 = 1;
-/// The kernel's fallback tunnels may have lower indices.
+/// The index of `eth0`; the kernel's fallback tunnels may have lower ones.
 pub(super) const ETH0: u32 = 10;
 pub(super) const CNI0: u32 = 11;
 const ETH1: u32 = 13;
@@ -23,7 +23,7 @@ const ETH1: u32 = 13;
 pub(super) struct BridgeSegment {
     bridge: &'static str,
     index: u32,
-    /// Prefix of the names of its ports.
+    /// Prefix of the names of the bridge's ports.
     port: &'static str,
     first_port: u32,
     /// Name of the hosts' interfaces on the segment.
@@ -45,7 +45,7 @@ pub(super) const SECOND: BridgeSegment = BridgeSegment {
 /// MAC address of the bridges, which have no IP address.
 const NO_HOST: Mac = [0x02, 0, 0, 0, 0, 0x01];
 
-/// The link-local next hop of default routes; a permanent neighbour entry resolves it.
+/// Returns the link-local next hop of default routes; a permanent neighbour entry resolves it.
 pub(super) fn link_local_gateway(family_of: IpAddr) -> IpAddr {
     match family_of {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1)),
@@ -85,7 +85,7 @@ fn settings(role: HostRole, ipv6: bool) -> Vec<(String, String)> {
     let mut set = |key: &str, value: &str| all.push((key.to_owned(), value.to_owned()));
     set("net/ipv4/icmp_ratemask", "0");
     set("net/ipv6/icmp/ratelimit", "0");
-    // The kernel ignores an empty write.
+    // A newline, because the kernel ignores an empty write.
     set("net/ipv6/icmp/ratemask", "\n");
     for scope in ["all", "default"] {
         set(&format!("net/ipv4/conf/{scope}/rp_filter"), role.rp_filter());
@@ -182,7 +182,7 @@ impl NodeNetwork {
         let far = VethEnd { name: segment.interface, index: segment.host_index, mac: mac::of(*primary, LinkEnd::Host) };
         let done = self.namespace.add_veth(&near, Some(segment.index), &far, host).await;
         done.map_err(failed())?;
-        // In order: the first address of a family is the primary one.
+        // Adds the addresses in order: the first one of a family is the primary one.
         let all = addresses.iter().map(|a| (*a, false));
         for (address, secondary) in all.chain(extra.iter().map(|a| (*a, true))) {
             let Some(range) = range_for(network, address) else {

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use svclab_netns::namespace::Namespace;
 use svclab_netns::sockets;
 
-/// Bytes.
+/// In bytes.
 const MAX_BODY: usize = 1 << 20;
 
 /// Response to [`super::Cluster::http_get`].
@@ -23,7 +23,7 @@ pub struct HttpAnswer {
     pub body: String,
 }
 
-/// The caller limits the time.
+/// Sets no time limit; the caller does.
 pub(super) async fn get(namespace: &Namespace, address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
     let socket = namespace.run(move || sockets::tcp(address)).await;
     let socket = socket.map_err(io::Error::other)??;
@@ -41,7 +41,7 @@ pub(super) async fn get(namespace: &Namespace, address: SocketAddr, path: &str) 
         let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
         Ok(HttpAnswer { status: head.status.as_u16(), headers, body: String::from_utf8_lossy(&body).into_owned() })
     };
-    // The response covers an error of the connection.
+    // Ignores the connection's error, because the response fails with it.
     let (answer, _) = tokio::join!(answer, connection);
     answer
 }

@@ -37,7 +37,7 @@ impl KillOnChild {
         }))
     }
 
-    /// When the kill happened; `None` if it did not.
+    /// Returns when the kill happened; `None` if it did not.
     pub async fn moment(self) -> Option<String> {
         self.0.await.ok().flatten()
     }

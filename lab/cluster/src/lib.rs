@@ -62,7 +62,7 @@ use svclab_spec::{ClusterSpec, NodeSpec, PodSpec};
 
 use crate::traffic::probe::ClusterHost;
 
-/// `XT_LOCK_NAME` of iptables' `configure.ac`.
+/// The xtables lock (`XT_LOCK_NAME` of iptables' `configure.ac`).
 const IPTABLES_LOCK: &str = "/run/xtables.lock";
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 const LOCK_LOOK: Duration = Duration::from_millis(2);
@@ -84,7 +84,7 @@ pub struct Cluster {
 struct Node {
     spec: NodeSpec,
     namespace: Arc<Namespace>,
-    /// Port of the node network.
+    /// The host's port of the node network.
     port: u32,
 }
 
@@ -204,7 +204,7 @@ impl Cluster {
         let attempted = || format!("locking {IPTABLES_LOCK} of node {node}");
         let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
-            // Waiting on the node's thread would block the node.
+            // Waiting for the lock on the node's thread would block the node.
             let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(IPTABLES_LOCK);
             let file =
                 self.run(&ClusterHost::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;

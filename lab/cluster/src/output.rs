@@ -38,7 +38,7 @@ impl OutputLog {
             lines.pop_front();
         }
         lines.push_back(line);
-        // Under the lock, so that lines and counter agree.
+        // Counts under the lock, so that lines and counter agree.
         self.seen.send_modify(|seen| *seen += 1);
     }
 

@@ -10,11 +10,11 @@ use svclab_spec::{ClusterSpec, NodeSpec};
 
 use super::ClusterError;
 
-/// 1500 minus outer headers of at most 70 bytes (IPv6).
+/// The overlay's MTU: 1500 minus outer headers of at most 70 bytes (IPv6).
 pub(super) const MTU: u32 = 1430;
 const NAME: &str = "flannel.1";
 const INDEX: u32 = 12;
-/// flannel's VNI, Linux' default port.
+/// flannel's VNI, and Linux' default port.
 const VNI: u32 = 1;
 const PORT: u16 = 8472;
 

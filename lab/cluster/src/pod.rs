@@ -31,7 +31,7 @@ pub(super) struct PodSite<'a> {
     pub(super) cluster: &'a ClusterSpec,
     pub(super) node: &'a NodeSpec,
     pub(super) namespace: &'a Arc<Namespace>,
-    /// Unique in the cluster.
+    /// The pod's number, unique in the cluster.
     pub(super) number: u32,
 }
 
@@ -87,7 +87,7 @@ impl Pod {
     }
 }
 
-/// Returns the index of the node's interface.
+/// Connects a pod; returns the index of the node's interface.
 async fn connect_to_node(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_>) -> Result<u32, ClusterError> {
     let failed = || ClusterError::kernel(format!("wiring {}", namespace.name()));
     let ipv6 = pod.addresses.iter().any(IpAddr::is_ipv6);
@@ -129,7 +129,7 @@ async fn connect_to_node(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_
     Ok(near.index)
 }
 
-/// The bridge is the gateway.
+/// The bridge is the pod's gateway.
 async fn add_bridge_address(address: IpAddr, namespace: &Namespace, site: &PodSite<'_>) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("{} on cni0", namespace.name()));
     let range = range_for(&site.node.pod_cidrs, address);
@@ -143,7 +143,7 @@ async fn add_bridge_address(address: IpAddr, namespace: &Namespace, site: &PodSi
     links.set_route(&default).await.map_err(failed())
 }
 
-/// Single address, gateway, host route on the node, permanent neighbour entries.
+/// Sets a single address, the gateway, a host route on the node, and permanent neighbour entries.
 async fn add_routed_address(
     (address, gateway): (IpAddr, IpAddr),
     namespace: &Namespace,

@@ -20,7 +20,7 @@ use crate::traffic::stray_segment::TcpTap;
 pub struct Prober(ProbeOrigin);
 
 impl Prober {
-    /// See [`Cluster::probe`].
+    /// Sends a probe; see [`Cluster::probe`].
     pub async fn send(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         let sent = client::send(&self.0, probe).await;
         sent.map_err(ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to)))
@@ -28,7 +28,7 @@ impl Prober {
 }
 
 impl Cluster {
-    /// A prober on `place` for another task.
+    /// Returns a prober on `place` for another task.
     pub fn prober(&self, place: &ClusterHost) -> Result<Prober, ClusterError> {
         self.origin(place).map(Prober)
     }
@@ -37,12 +37,12 @@ impl Cluster {
         Ok(ProbeOrigin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
     }
 
-    /// Network failures are a [`ProbeOutcome`]; an error means that the lab could not send the probe.
+    /// Sends a probe. Network failures are a [`ProbeOutcome`]; an error means that the lab could not send the probe.
     pub async fn probe(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         self.prober(&probe.from)?.send(probe).await
     }
 
-    /// At most `concurrency` at once; returns the outcomes in the order of `probes`.
+    /// Sends probes, at most `concurrency` at once; returns the outcomes in the order of `probes`.
     pub async fn probe_many(&self, probes: Vec<Probe>, concurrency: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let sent = probes.iter().enumerate();
         let sent = sent.map(|(index, probe)| async move { Ok((index, self.probe(probe).await?)) });
@@ -64,7 +64,7 @@ impl Cluster {
         Ok(outcomes)
     }
 
-    /// The TCP ports that accept a connection within `patience`.
+    /// Returns the TCP ports that accept a connection within `patience`.
     pub async fn scan(
         &self,
         place: &ClusterHost,

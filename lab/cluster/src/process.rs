@@ -157,7 +157,7 @@ impl ProcessHandle {
 
     fn has_stopped(&self) -> bool {
         let tasks = procfs::process::Process::new(self.pid()).and_then(|process| process.tasks());
-        // A thread that ends meanwhile counts as stopped.
+        // A thread that ends while this waits counts as stopped.
         let stopped = |task: procfs::process::Task| task.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 'Z' | 'X'));
         tasks.map_or(true, |tasks| tasks.flatten().all(stopped))
     }
@@ -206,7 +206,7 @@ impl ProcessHandle {
         kept.iter().skip(skip).map(|line| format!("{line}\n")).collect()
     }
 
-    /// The number of lines so far, and the stored ones after the first `seen`.
+    /// Returns the number of lines so far, and the stored lines after the first `seen`.
     pub fn log_since(&self, seen: u64) -> (u64, Vec<String>) {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let all = *self.log.seen.borrow();
@@ -260,7 +260,7 @@ async fn supervise(
     end.send_replace(Some(status.map_or(ProcessEnd::Signaled(0), ProcessEnd::from)));
 }
 
-/// Kills the process group after `limit`.
+/// Runs a command; kills its process group after `limit`.
 pub(super) async fn exec(namespace: &Namespace, argv: &[String], limit: Duration) -> Result<ExecOutput, ClusterError> {
     let place = namespace.name();
     let (program, args) = argv.split_first().ok_or_else(|| ClusterError::invalid(place, "no command given"))?;

@@ -19,7 +19,7 @@ pub struct TreeUsage {
     pub files: u64,
     /// Number of threads.
     pub threads: u64,
-    /// Bytes without file pages; shared pages count once.
+    /// Memory in bytes, without file pages; shared pages count once.
     pub memory: u64,
 }
 
@@ -71,14 +71,14 @@ impl TreeUsage {
     }
 }
 
-/// Proportional share (`Pss_Anon`, `Pss_Shmem` of `/proc/PID/smaps_rollup`, Linux 5.4).
+/// Returns the proportional share (`Pss_Anon`, `Pss_Shmem` of `/proc/PID/smaps_rollup`, Linux 5.4).
 fn memory(process: &Process) -> Option<u64> {
     let rollup = process.smaps_rollup().ok()?.memory_map_rollup;
     let figures = &rollup.0.first()?.extension.map;
     Some(figures.get("Pss_Anon")? + figures.get("Pss_Shmem")?)
 }
 
-/// Without children; in ticks after the process's end.
+/// Excludes children; counts ticks after the process's end.
 fn clock(stat: &Stat) -> Duration {
     let now = clock_getcpuclockid(Pid::from_raw(stat.pid)).and_then(|clock| clock.now());
     now.map(|now: TimeSpec| Duration::from(now)).unwrap_or_else(|_| {

@@ -51,7 +51,7 @@ impl VipRelay {
         Ok(())
     }
 
-    /// Round-robin.
+    /// Chooses nodes round-robin.
     fn next(&self, turn: &AtomicUsize) -> Option<SocketAddr> {
         let healthy = self.healthy.borrow();
         let turn = turn.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl VipRelay {
     }
 }
 
-/// Without a node that accepts, the client gets a reset.
+/// Relays a connection; if no node accepts it, the client gets a reset.
 async fn relay_connection(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
     let connect = async {
         let target = target?;
@@ -128,7 +128,7 @@ async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, 
     Ok(socket)
 }
 
-/// Relays replies until the association is idle.
+/// Relays replies to a UDP client until it is idle.
 async fn relay_replies(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
     let mut datagram = [0; 65_536];
     while let Ok(Ok(length)) = timeout(UDP_IDLE, upstream.recv(&mut datagram)).await {

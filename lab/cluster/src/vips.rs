@@ -31,7 +31,7 @@ impl Cluster {
         let old = balancer.vips();
         for gone in old.iter().filter(|old| !vips.contains(old)) {
             for host in self.hosts_with_route(gone) {
-                // The route may be gone already.
+                // Ignores an error: the route may be gone already.
                 let _ = host.links().remove_route(gone.address.into(), None).await;
             }
             balancer.withdraw(gone.address).await?;
@@ -75,7 +75,7 @@ impl Cluster {
         Ok(Route::new(vip.address.into(), NextHop::Gateway(gateway, ETH0)))
     }
 
-    /// No host if `vip` is the load balancer's own address.
+    /// Returns no host if `vip` is the load balancer's own address.
     fn hosts_with_route<'a>(&'a self, vip: &LoadBalancerVip) -> impl Iterator<Item = &'a Namespace> {
         let own = self.balancer.as_ref().is_some_and(|lb| lb.owns(vip.address));
         let proxied = vip.mode == VipMode::Proxy;

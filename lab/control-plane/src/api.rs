@@ -33,7 +33,7 @@ impl ApiAnswer {
     }
 }
 
-/// `metadata.resourceVersion`, or 0.
+/// Returns `metadata.resourceVersion`, or 0 without one.
 pub(crate) fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -53,7 +53,7 @@ impl ApiClient {
     /// Sends one request with a body of type `media`.
     ///
     /// # Errors
-    /// No answer, or no JSON. An answer with an error code is no error.
+    /// There is no answer, or it is not JSON. An answer with an error status is `Ok`.
     pub async fn ask(
         &self,
         method: Method,

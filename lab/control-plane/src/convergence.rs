@@ -7,10 +7,10 @@ use crate::observe::ObservedObjects;
 use crate::slice_comparison;
 use crate::watch_selectors::{WATCHED, is_selected};
 
-/// The label of slices of headless Services.
+/// The label of headless Services' slices.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Describes the first difference; `None` if there is none. `controllers`: kube-controller-manager makes the
+/// Describes the first difference; `None` if there is none. `controllers`: kube-controller-manager creates the
 /// EndpointSlices.
 pub(crate) fn first_difference(
     seen: &ObservedObjects,
@@ -55,7 +55,7 @@ pub(crate) fn first_difference(
     slice_comparison::difference(&wanted, &made)
 }
 
-/// Every API server creates these itself.
+/// Whether every API server creates this object itself.
 fn is_own(kind: ObjectKind, key: &ObjectKey) -> bool {
     key.name == "kubernetes" && matches!(kind, ObjectKind::Service | ObjectKind::ServiceCidr)
 }

@@ -8,9 +8,9 @@ use tokio::process::{Child, Command};
 
 use crate::ControlPlaneError;
 
-/// Log lines in memory.
+/// Maximum number of stored log lines.
 const KEPT: usize = 200;
-/// Log lines in a message.
+/// Number of log lines in an error message.
 const SHOWN: usize = 3;
 
 pub(crate) struct ChildProgram {
@@ -22,7 +22,7 @@ pub(crate) struct ChildProgram {
 impl ChildProgram {
     pub(crate) fn start(directory: &Path, name: &'static str, args: &[String]) -> Result<Self, ControlPlaneError> {
         let mut command = Command::new(directory.join(name));
-        // Flags alone configure the program.
+        // An empty environment: only flags configure the program.
         command.args(args).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true).process_group(0);
         svclab_netns::die_with_this_process(command.as_std_mut());

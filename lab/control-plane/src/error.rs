@@ -46,8 +46,7 @@ impl ControlPlaneError {
         move |source| ControlPlaneError::Io { attempted, source }
     }
 
-    /// Whether the API server rejected an object: no failure of this machine, but a scenario that no real API server
-    /// accepts.
+    /// Whether the API server rejected an object: then the scenario is wrong, not this machine.
     pub fn is_refusal(&self) -> bool {
         matches!(self, ControlPlaneError::Refused { .. })
     }

@@ -1,4 +1,4 @@
-//! A real control plane: etcd, kube-apiserver and optionally kube-controller-manager, which makes the EndpointSlices.
+//! A real control plane: etcd, kube-apiserver and optionally kube-controller-manager, which creates the EndpointSlices.
 //! The lab mirrors its store's objects (addresses, node ports, readiness) to the API, and watches the API to know which
 //! versions proxies must have seen.
 //!

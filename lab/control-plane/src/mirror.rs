@@ -15,7 +15,7 @@ use crate::{ControlPlaneError, slice_comparison};
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
-/// Concurrent writes: there may be hundreds of pods, and their order does not matter.
+/// Maximum number of concurrent writes of pods: there may be hundreds, and their order does not matter.
 const PODS_AT_ONCE: usize = 8;
 /// The finalizer of objects that must stay visible with a deletion timestamp.
 const HELD: &str = "svclab.invalid/held";
@@ -33,7 +33,7 @@ const KINDS: [ObjectKind; 6] = [
 
 struct MirroredObject {
     record: Arc<Record>,
-    /// Its version at the API server after the last write.
+    /// The object's version at the API server after the last write.
     version: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// `controllers`: kube-controller-manager makes the EndpointSlices.
+    /// `controllers`: kube-controller-manager creates the EndpointSlices.
     pub(crate) async fn write(
         &mut self,
         api: &ApiClient,
@@ -59,7 +59,7 @@ impl Mirror {
             .filter(wanted)
             .map(|record| ((record.kind, record.key.clone()), Arc::clone(record)))
             .collect();
-        // Deletions first: a new object may reuse an address.
+        // Deletes objects first, because a new one may reuse an address.
         let gone: Vec<_> = self.objects.keys().filter(|key| !records.contains_key(key)).cloned().collect();
         for key in gone {
             ObjectWriter { api, kind: key.0, key: &key.1 }.remove().await?;
@@ -86,7 +86,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// The written objects of a kind with their versions at the API server.
+    /// Returns the written objects of a kind with their versions at the API server.
     pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&Record, u64)> {
         let of_kind = self.objects.values().filter(move |one| one.record.kind == kind);
         of_kind.map(|one| (one.record.as_ref(), one.version))
@@ -97,7 +97,7 @@ impl Mirror {
     }
 }
 
-/// Containing objects first; within a rank, the store's order.
+/// Sorts containing objects first; within a rank, the store's order applies.
 fn rank(kind: ObjectKind) -> u8 {
     match kind {
         ObjectKind::Namespace => 0,
@@ -117,7 +117,7 @@ impl ObjectWriter<'_> {
         wire::path(self.kind, self.key)
     }
 
-    /// Returns the object's version.
+    /// Writes an object; returns its version.
     async fn write(&self, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
         let new = wire::of(record);
         let Some(before) = before.map(|before| wire::of(before)) else { return self.create(&new).await };
@@ -146,7 +146,7 @@ impl ObjectWriter<'_> {
         let collection = wire::collection(self.kind, Some(&self.key.namespace));
         let made = self.api.ask(Method::POST, &collection, JSON, Some(&main)).await?;
         if made.code == 409 && made.body["reason"] == "AlreadyExists" {
-            // Every API server has some objects: namespaces, the ServiceCIDR of its flags.
+            // Every API server creates some objects itself: namespaces, the ServiceCIDR of its flags.
             let there = self.api.get(&self.path()).await?;
             let there = WireObject { main: overlaid(&there.body, &new.main), ..WireObject::default() };
             return self.change(&there, &WireObject { status: None, ..new.clone() }).await;
@@ -214,7 +214,7 @@ impl ObjectWriter<'_> {
     }
 }
 
-/// The part of `there` that `new` also contains.
+/// Returns the part of `there` that `new` also contains.
 fn overlaid(there: &Value, new: &Value) -> Value {
     match (there, new) {
         (Value::Object(there), Value::Object(new)) => {
@@ -225,7 +225,7 @@ fn overlaid(there: &Value, new: &Value) -> Value {
     }
 }
 
-/// The slices that the lab's controller makes.
+/// Returns the endpoints in the slices of the lab's controller.
 pub(crate) fn endpoints(store: &Store) -> slice_comparison::ServiceEndpoints {
     let made = store.records(ObjectKind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
     let values: Vec<Value> = made.map(|record| record.value()).collect();

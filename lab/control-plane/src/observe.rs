@@ -33,7 +33,7 @@ impl ObservedVersions {
         self.kinds.get(&kind).copied().unwrap_or(0)
     }
 
-    /// A proxy watches only its own Node.
+    /// The version that the node's proxy must have seen; it watches only its own Node.
     pub fn of_node(&self, node: &str) -> u64 {
         self.nodes.get(node).copied().unwrap_or(0)
     }
@@ -42,7 +42,8 @@ impl ObservedVersions {
 #[derive(Debug, Default)]
 pub(crate) struct ObservedObjects {
     objects: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Value>>,
-    /// From events and objects in lists, not from the lists themselves, whose version a proxy need not know.
+    /// The newest versions of events and of objects in lists; ignores the versions of lists, which a proxy need not
+    /// know.
     newest: BTreeMap<ObjectKind, u64>,
 }
 

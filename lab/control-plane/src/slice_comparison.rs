@@ -13,7 +13,7 @@ const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 /// One text per endpoint, with family and ports.
 pub(crate) type ServiceEndpoints = BTreeMap<ObjectKey, BTreeSet<String>>;
 
-/// Whether the EndpointSlice controller made the slice.
+/// Whether the EndpointSlice controller created the slice.
 pub(crate) fn is_controllers(slice: &Value) -> bool {
     slice["metadata"]["labels"][MANAGED_BY] == CONTROLLER
 }

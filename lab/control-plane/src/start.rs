@@ -29,9 +29,9 @@ const LAB: &str = "svclab";
 const PROXY: &str = "system:kube-proxy";
 /// A documentation address (RFC 5737). It would appear in the endpoints of `default/kubernetes`, which are disabled.
 const ADVERTISED: &str = "192.0.2.1";
-/// EndpointSlices, the readiness of ServiceCIDRs, and garbage collection.
+/// The controllers for EndpointSlices, the readiness of ServiceCIDRs, and garbage collection.
 const CONTROLLERS: &str = "endpointslice-controller,service-cidr-controller,garbage-collector-controller";
-/// Upper limit, because each version costs a write.
+/// The maximum of [`ControlPlane::let_versions_pass`], because each version costs a write.
 const MOST_PASSED: u64 = 1_000;
 
 pub struct ControlPlaneOptions<'a> {
@@ -41,7 +41,7 @@ pub struct ControlPlaneOptions<'a> {
     pub max_endpoints_per_slice: usize,
     pub tls: &'a Tls,
     pub tokens: &'a Tokens,
-    /// Determines the lab's own token.
+    /// The seed of the lab's own token.
     pub seed: u64,
 }
 
@@ -53,12 +53,12 @@ pub struct ControlPlane {
     mirror: Mutex<Mirror>,
     daemons: std::sync::Mutex<Vec<ChildProgram>>,
     controllers: bool,
-    // Dropped after the programs that use it.
+    // The last field: dropped after the programs that use it.
     _directory: TempDir,
 }
 
 impl ControlPlane {
-    /// Returns when the API server is ready.
+    /// Starts the programs; returns when the API server is ready.
     pub async fn start(options: &ControlPlaneOptions<'_>) -> Result<Self, ControlPlaneError> {
         svclab_netns::loopback_up().await?;
         let directory = tempfile::tempdir().map_err(ControlPlaneError::io("making a directory"))?;
@@ -101,7 +101,7 @@ impl ControlPlane {
     pub async fn follow(&self, store: &Store) -> Result<(), ControlPlaneError> {
         let mut mirror = self.mirror.lock().await;
         let written = mirror.write(&self.api, store, self.controllers).await;
-        // If a program has ended, this is why the write failed.
+        // Reports a program that has ended instead, because that is why the write failed.
         self.alive()?;
         written?;
         let (mut ticks, deadline) = (self.observer.ticks(), Instant::now() + SETTLE);
@@ -122,7 +122,7 @@ impl ControlPlane {
         self.observer.versions()
     }
 
-    /// The newest `resourceVersion`.
+    /// The API server's newest `resourceVersion`.
     pub async fn newest(&self) -> Result<u64, ControlPlaneError> {
         let path = format!("{}?limit=1", wire::collection(ObjectKind::Namespace, None));
         Ok(self.api.get(&path).await?.version())
@@ -229,7 +229,7 @@ impl ControlPlaneSetup {
             format!("--listen-peer-urls={peers}"),
             format!("--initial-advertise-peer-urls={peers}"),
             format!("--initial-cluster=default={peers}"),
-            // No data outlives the run.
+            // Data need not survive the run.
             "--unsafe-no-fsync".to_owned(),
         ]
     }
@@ -261,7 +261,7 @@ impl ControlPlaneSetup {
             format!("--kubeconfig={}", self.file("kubeconfig")),
             format!("--controllers={CONTROLLERS}"),
             "--leader-elect=false".to_owned(),
-            // No health endpoint.
+            // The program needs no health endpoint.
             "--secure-port=0".to_owned(),
             format!("--max-endpoints-per-slice={}", options.max_endpoints_per_slice),
         ]

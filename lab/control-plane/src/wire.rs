@@ -35,12 +35,12 @@ pub(crate) fn path(kind: ObjectKind, key: &ObjectKey) -> String {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct WireObject {
-    /// Everything except the status.
+    /// The object except its status.
     pub(crate) main: Value,
     pub(crate) status: Option<Value>,
-    /// The object has a deletion timestamp.
+    /// Whether the object has a deletion timestamp.
     pub(crate) deleted: bool,
-    /// The manifest sets `creationTimestamp`.
+    /// Whether the manifest sets `creationTimestamp`.
     pub(crate) dated: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn of(record: &Record) -> WireObject {
     WireObject { main, status, deleted, dated: record.dated }
 }
 
-/// kube-apiserver requires a container with an image.
+/// Adds a container with an image, which kube-apiserver requires.
 fn containers(pod: &mut Value) {
     let spec = &mut pod["spec"];
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
@@ -79,7 +79,8 @@ fn containers(pod: &mut Value) {
     }
 }
 
-/// A pod with host network has all addresses of its node; kube-apiserver accepts one per family.
+/// Removes further addresses: a pod with host network has all addresses of its node, but kube-apiserver accepts one per
+/// family.
 fn one_address_per_family(mut status: Value) -> Value {
     for list in ["podIPs", "hostIPs"] {
         let Some(addresses) = status[list].as_array() else { continue };
@@ -95,7 +96,7 @@ fn one_address_per_family(mut status: Value) -> Value {
     status
 }
 
-/// kube-apiserver would read a null time as the year 1.
+/// Removes null times, which kube-apiserver would read as the year 1.
 fn dated(mut status: Value) -> Value {
     if let Some(fields) = status.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
@@ -103,7 +104,7 @@ fn dated(mut status: Value) -> Value {
     status
 }
 
-/// The merge patch (RFC 7386) from `old` to `new`; `None` if they are equal.
+/// Returns the merge patch (RFC 7386) from `old` to `new`; `None` if they are equal.
 pub(crate) fn patch(old: &Value, new: &Value) -> Option<Value> {
     if old == new {
         return None;

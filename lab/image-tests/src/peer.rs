@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// The limit of an answer.
+/// Time limit of an answer.
 const ANSWER: Duration = Duration::from_secs(3);
 /// The pause between two rounds of `load`.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -87,7 +87,7 @@ fn ask(at: &str, times: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints answers without end, alternating a new connection and a lasting one.
+/// Prints answers without end, alternately from a new connection and from a persistent one.
 fn load(at: &str) -> Result<(), Error> {
     let at = address(at)?;
     let mut lasting = Conversation::begin(at)?;

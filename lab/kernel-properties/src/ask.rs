@@ -8,14 +8,14 @@ use svclab_spec::Protocol;
 
 use crate::observation::Observation;
 
-/// Where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
+/// The timeout where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
 /// Probes that run at the same time.
 const TOGETHER: usize = 96;
 
 #[derive(Debug, Clone)]
 pub struct ProbeState {
-    /// Outside the kernel's ephemeral range. Each packet has its own, so each is a new flow.
+    /// The next source port, outside the kernel's ephemeral range. Each packet has its own port, so each is a new flow.
     pub port: u16,
     /// The timeout of a probe whose answer is certain.
     pub patience: Duration,
@@ -32,7 +32,7 @@ pub struct QuestionPackets<'q> {
     pub question: &'q Question,
     pub count: usize,
     pub short: bool,
-    /// Sends the first packet alone and waits for its answer.
+    /// Whether the first packet is sent alone, and its answer awaited.
     pub one_first: bool,
 }
 
@@ -97,9 +97,9 @@ pub async fn ask(
     Ok(seen)
 }
 
-/// Batches of question indexes and packet counts. Questions with affinity go one by one: two first packets of a client
-/// at once could reach different endpoints through two frontends, and the next packet would move the client (also in
-/// kube-proxy).
+/// Returns batches of question indexes and packet counts. Questions with affinity are in separate batches: two
+/// concurrent first packets of a client could reach different endpoints through two frontends, and the next packet
+/// would move the client (also in kube-proxy).
 fn parts(all: &[QuestionPackets<'_>]) -> Vec<Vec<(usize, usize)>> {
     let together = all.iter().enumerate().filter(|(_, packets)| !packets.one_first);
     let mut parts = vec![together.map(|(index, packets)| (index, packets.count)).collect()];

@@ -13,7 +13,7 @@ use crate::observation::{Observation, expected, keeps};
 use crate::question_sample::SampledQuestion;
 use crate::testbed;
 
-/// Packets per possible outcome of a question, and at most.
+/// Packets per possible outcome of a question, and their maximum.
 const FOR_EACH: usize = 3;
 const AT_MOST: usize = 12;
 const CERTAIN: usize = 2;
@@ -26,7 +26,7 @@ pub struct JudgedQuestion {
     pub judgement: Judgement,
     /// The simulator's observations with their probabilities.
     pub expected: Vec<(Observation, f64)>,
-    /// The same without rules.
+    /// The simulator's observations without rules.
     pub bare: Vec<(Observation, f64)>,
 }
 
@@ -43,7 +43,7 @@ impl JudgedQuestion {
         matches!(&self.chosen.promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.balancing == Balancing::RoundRobin)
     }
 
-    /// Each packet is a random draw that the client observes.
+    /// Whether each packet is a random draw whose result the client observes.
     pub(crate) fn is_drawn(&self) -> bool {
         let delivered = matches!(self.chosen.promise.verdict, PromisedVerdict::Deliver(_));
         self.expected.len() > 1 && delivered && !self.is_sticky() && !self.is_silent()
@@ -111,7 +111,7 @@ impl<'c> ClusterCase<'c> {
         faults
     }
 
-    /// Observations and simulated outcomes that break a promise.
+    /// Returns observations and simulated outcomes that break a promise.
     pub fn against_oracle(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
@@ -132,7 +132,7 @@ impl<'c> ClusterCase<'c> {
         faults
     }
 
-    /// Counts of random draws by index of the question.
+    /// Returns counts of random draws with the index of their question.
     pub fn drawn(&self, seen: &[Vec<Observation>]) -> Vec<(usize, DrawCounts)> {
         let drawn = self.asked.iter().zip(seen).enumerate();
         let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !asked.takes_turns());

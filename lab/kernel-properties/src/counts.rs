@@ -1,4 +1,4 @@
-//! Equal seeds give equal text, whatever the kernel draws.
+//! Counts whose text is equal for equal seeds, whatever the kernel draws.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct KernelSweepCounts {
     pub packets: u64,
     pub sources: BTreeMap<SourceKind, u64>,
     pub words: BTreeMap<VerdictKind, u64>,
-    /// About addresses that several service ports claim.
+    /// Questions about addresses that several service ports claim.
     pub disputed: u64,
     /// Checked distributions, and their packets.
     pub distributions: (u64, u64),
@@ -37,7 +37,8 @@ impl KernelSweepCounts {
         }
     }
 
-    /// Counts outside their floors (about a third of the usual share) and ceilings, with which a sweep proves nothing.
+    /// Returns counts below their floors (about a third of the usual share) or above their ceilings: such a sweep
+    /// proves too little.
     pub fn shortfalls(&self) -> Vec<String> {
         let word = |word: &VerdictKind| self.words.get(word).copied().unwrap_or_default();
         let source = |source: &SourceKind| self.sources.get(source).copied().unwrap_or_default();
@@ -57,7 +58,7 @@ impl KernelSweepCounts {
             floors.push((format!("promised {kind:?}"), word(&kind), percent(share)));
         }
         let (altered, asked) = self.altered;
-        // About eight in 40 clusters have one.
+        // Usually, 40 clusters have about eight such questions.
         floors.push(("of what several service ports claim".to_owned(), self.disputed, self.clusters / 40));
         let (distributions, draws) = if self.clusters < 8 { (0, 0) } else { (self.clusters, 20 * self.clusters) };
         floors.push(("distributions".to_owned(), self.distributions.0, distributions));

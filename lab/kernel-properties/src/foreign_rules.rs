@@ -1,9 +1,10 @@
-//! Rules of CNIs, firewalls and agents beside the proxy's. Nothing is promised there; kernel and simulator must agree.
+//! Rules of CNIs, firewalls and agents beside the proxy's. The oracle promises nothing for them; kernel and simulator
+//! must agree.
 
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// For `iptables-restore`, with [`Placeholders`] for addresses.
+/// Rules for `iptables-restore`, with [`Placeholders`] for addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct ForeignProgram {
     pub name: &'static str,
@@ -14,7 +15,7 @@ const fn program(name: &'static str, rules: &'static str) -> ForeignProgram {
     ForeignProgram { name, rules }
 }
 
-/// Programs that drop accept ICMP: neighbour discovery also passes a bridge's rules.
+/// Programs that drop packets accept ICMP: neighbour discovery also passes a bridge's rules.
 const ALL: [ForeignProgram; 19] = [
     program(
         "an agent masquerades what leaves the pods' range",
@@ -171,7 +172,7 @@ impl Placeholders {
         ]))
     }
 
-    /// A placeholder must precede its own prefixes in the list.
+    /// Placeholders that begin with another one's name must come later.
     fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
@@ -190,7 +191,7 @@ pub fn some(salt: u64) -> Vec<ForeignProgram> {
     programs
 }
 
-/// `None`: the node lacks the family.
+/// `None` if the node lacks the family.
 pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
     let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();

@@ -1,11 +1,11 @@
-//! Generated clusters on the real kernel, which must answer packets as the simulator says and the oracle promises.
+//! Generated clusters on the real kernel: it must treat packets as the simulator says and the oracle promises.
 //!
 //! The lab builds each [`testbed`] once. For each cluster every node's [`proxy`] replaces the rules by its usual
 //! commands, the simulator reads the listings, [`question_sample`] selects questions, and [`ask`] sends them;
 //! [`cluster_case`] compares, [`round_robin`] checks turns. In some clusters [`sweep`] breaks the rules or adds
 //! [`foreign_rules`], and compares kernel and simulator alone.
 //!
-//! Separate from the fast tests of `lab/properties`.
+//! These tests are slow, and therefore separate from `lab/properties`.
 
 pub mod ask;
 pub mod cluster_case;

@@ -19,7 +19,7 @@ pub enum Observation {
     /// A TCP reset or ICMP port unreachable.
     Refused,
     Silence,
-    /// An ICMP error: administratively prohibited.
+    /// The ICMP error "administratively prohibited".
     Forbidden,
     NoWay,
     /// Errors that no judge predicts.
@@ -52,7 +52,7 @@ impl Observation {
             ProbeAnswer::Refused => Observation::Refused,
             ProbeAnswer::TimedOut => Observation::Silence,
             ProbeAnswer::Unreachable(why) => {
-                // `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c).
+                // See `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c).
                 let is = |errno: Errno| why.ends_with(&format!("(os error {})", errno as i32));
                 match () {
                     () if is(Errno::ENETUNREACH) => Observation::NoWay,

@@ -81,7 +81,7 @@ pub struct SampledQuestion {
     pub often: bool,
 }
 
-/// A host has one route to an address.
+/// Where a host's packets to an address enter: it has only one route.
 #[derive(Debug, Default)]
 struct Entrances(BTreeMap<(String, IpAddr), String>);
 
@@ -93,8 +93,8 @@ impl Entrances {
     }
 }
 
-/// About `wanted` questions, one of each kind in turn (source, verdict, disputed address), and one for the
-/// distribution. Without SCTP, which the kernels lack.
+/// Returns about `wanted` questions, one of each kind in turn (source, verdict, disputed address), and one for the
+/// distribution. Omits SCTP, which the kernels lack.
 pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQuestion> {
     let oracle = cluster.oracle();
     let draw = |number: u64| mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
@@ -136,7 +136,7 @@ pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQu
     all
 }
 
-/// Every packet is a random draw, and every endpoint can answer.
+/// Whether every packet is a random draw and every endpoint can answer.
 fn is_drawn(promise: &Promise) -> bool {
     let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return false };
     let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, PromisedReply::From(_)));

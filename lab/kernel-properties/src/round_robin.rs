@@ -11,7 +11,7 @@ use crate::observation::Observation;
 
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
-/// Rotations in which some endpoint got too many or too few packets; each is reported at its first question.
+/// Returns the rotations in which some endpoint got too many or too few packets, each with its first question.
 pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
     let mut rounds: BTreeMap<Round<'_>, Vec<usize>> = BTreeMap::new();
     for (question, asked) in case.asked.iter().enumerate() {
@@ -43,7 +43,7 @@ pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))
 }
 
-/// `None`: the endpoints do not take turns, or the caller cannot distinguish all of them.
+/// `None` if the endpoints do not take turns or the caller cannot distinguish them.
 fn round(asked: &JudgedQuestion) -> Option<Round<'_>> {
     let PromisedVerdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
     if !asked.takes_turns() || !asked.is_drawn() {
@@ -57,7 +57,7 @@ fn called(asked: &JudgedQuestion) -> (SocketAddr, Protocol) {
     (asked.chosen.question.to, asked.chosen.question.protocol)
 }
 
-/// Packets that advance the same rotation and are not counted.
+/// The number of packets that advance the same rotation and are not counted.
 fn others(case: &ClusterCase<'_>, node: &str, service: &ServicePortName, counted: &[usize]) -> usize {
     let family = |asked: &JudgedQuestion| asked.chosen.question.to.is_ipv4();
     let own = counted.first().map(|question| family(&case.asked[*question])).unwrap_or_default();

@@ -44,7 +44,7 @@ impl RuleSource for CachedRenderer {
     }
 }
 
-/// The proxy reports unreadable files.
+/// Skips unreadable files, which the proxy reports.
 fn texts(directory: &Path) -> String {
     let files = std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Vec<_> = files.collect();

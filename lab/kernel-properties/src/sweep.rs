@@ -25,10 +25,10 @@ use crate::{disagreement, foreign_rules, proxy};
 
 const CASES: u32 = 40;
 const QUESTIONS: usize = 18;
-/// Tries to shrink; questions per try.
+/// Number of tries to shrink, and of questions per try.
 const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// One cluster in so many gets broken rules, another foreign rules.
+/// Of as many clusters, one gets broken rules and another foreign rules.
 const ALTER: u64 = 6;
 
 pub fn cases() -> u32 {
@@ -43,13 +43,13 @@ pub struct Sweep<'a> {
     counts: KernelSweepCounts,
     drawn: Vec<DrawCounts>,
     tails: TailBounds,
-    /// For a distribution that is checked alone.
+    /// The false-alarm probability of a distribution that is checked alone.
     alarm: f64,
 }
 
 impl<'a> Sweep<'a> {
     pub fn new(testbed: Testbed, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
-        // One half for all distributions together, one half for single ones.
+        // Half of `FALSE_ALARM` is for all distributions together, half for single ones.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
         Sweep {
             testbed,
@@ -84,7 +84,7 @@ impl<'a> Sweep<'a> {
         self.distributions(&case, &seen)?;
         self.counts.note(&case);
         if self.testbed.overlay {
-            // The simulator does not model outer packets.
+            // The simulator does not model an overlay's outer packets.
             self.counts.unaltered += 1;
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// The next proxies would keep foreign rules.
+    /// Removes foreign rules, which the next proxies would keep.
     async fn restore(&self, cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
         for (node, dump) in dumps {
             let families = svclab_properties::node::families(&cluster.world);
@@ -114,7 +114,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Nothing is promised, but kernel and simulator must agree.
+    /// The oracle promises nothing for altered rules, but kernel and simulator must agree.
     async fn alter_and_ask(
         &mut self,
         whole: &ClusterCase<'_>,
@@ -198,7 +198,7 @@ struct AlteredRules {
 }
 
 enum NodeRules {
-    /// By family.
+    /// Texts for `iptables-restore`, by family.
     Iptables(Vec<(Family, String)>),
     Nftables(String),
 }
@@ -212,7 +212,7 @@ fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
     Ok(Some(own.map(ToString::to_string).collect()))
 }
 
-/// The first mutant, from a start by `salt`, that changes rules only.
+/// Breaks the rules by the first mutant that changes rules only; `salt` decides where the search starts.
 fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<AlteredRules>, String> {
     let catalogue = catalogue(mode);
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
@@ -253,7 +253,7 @@ fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u
     AlteredRules { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
 }
 
-/// In IPVS mode `salt` selects a scheduler that depends on addresses or turns only.
+/// Builds the cluster in `mode`; in IPVS mode `salt` selects a scheduler that depends on addresses or turns only.
 fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
@@ -279,7 +279,7 @@ pub fn sweep(
     let part = testbed::ALL.iter().position(|one| one.name == testbed.name).unwrap_or_default() as u64;
     let outcome = runner_with(seed, 0x6b65_726e + part, cases, SMALLER).run(&recipes_on(testbed.recipe()), |recipe| {
         let mut failed = failed.borrow_mut();
-        // The failing question may have another number in a smaller cluster.
+        // Asks more questions after a failure: the failing one may have another number in a smaller cluster.
         let (salt, wanted) = match *failed {
             Some(salt) => (salt, QUESTIONS_TO_SMALLER),
             None => (seed ^ *count.borrow(), QUESTIONS),

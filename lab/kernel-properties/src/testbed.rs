@@ -1,4 +1,4 @@
-//! Machines that stay while services, endpoints and settings change.
+//! The machines, which stay while services, endpoints and settings change.
 
 use std::net::IpAddr;
 
@@ -21,13 +21,13 @@ pub struct Testbed {
     pub overlay: bool,
     second: bool,
     reverse_path: ReversePath,
-    /// Zone, and whether the node has a second address.
+    /// Each node's zone, and whether it has a second address.
     nodes: &'static [(Option<u8>, bool)],
-    /// Node, and whether on the host network. Each node also has a caller.
+    /// Each pod's node, and whether it is on the host network. Each node also has a caller.
     pods: &'static [(u8, bool)],
 }
 
-/// The other testbeds are differences from it.
+/// The testbed from which the others are derived.
 const BRIDGE_IPV4: Testbed = Testbed {
     name: "bridge_ipv4",
     variant: Variant::Nft,
@@ -171,7 +171,7 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// For the simulator.
+/// The ports of every pod, for the simulator.
 pub fn listening() -> Vec<(oracle::Protocol, u16)> {
     let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
     PORTS.iter().flat_map(both).collect()

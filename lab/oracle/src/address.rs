@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// Kubernetes runs one proxy per family, which ignores the other family.
+/// An IP family. Kubernetes runs one proxy per family, which ignores the other family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     V4,
@@ -37,8 +37,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// Ignores leading zeros (`010.096.0.1` is `10.96.0.1`), as old Go releases did. An IPv4-mapped address is an IPv4
-/// address (KEP-4858).
+/// Parses an address. Ignores leading zeros (`010.096.0.1` is `10.96.0.1`), as old Go releases did, and returns an
+/// IPv4-mapped address as IPv4 (KEP-4858).
 pub fn parse(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     text.parse::<IpAddr>().ok().or_else(|| leading_zeros(text)).map(|address| address.to_canonical())

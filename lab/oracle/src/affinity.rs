@@ -1,7 +1,7 @@
 //! The endpoints that may answer a returning client.
 //!
-//! Times count from any fixed start. A client that met several endpoints within the timeout (through a node port under
-//! policy Local and through the cluster IP) may meet any of them again.
+//! Times count from any fixed start. A client that reached several endpoints within the timeout (through a node port
+//! under policy Local and through the cluster IP) may reach any of them again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +27,7 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// Without affinity, and after the timeout, every backend.
+    /// Returns every backend without affinity or after the timeout.
     pub fn may_answer<'d>(&self, delivery: &'d Delivery, to: SocketAddr, now: Duration) -> Vec<&'d Backend> {
         let all = || delivery.backends.iter().collect();
         let Some(affinity) = delivery.affinity else { return all() };

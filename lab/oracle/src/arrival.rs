@@ -14,9 +14,9 @@ pub(crate) struct Arrival<'a> {
     pub(crate) node: &'a str,
     pub(crate) source: IpAddr,
     pub(crate) by_node: bool,
-    /// By the node or one of its pods.
+    /// Whether the node or one of its pods sent the packet.
     pub(crate) from_this_node: bool,
-    /// `detectLocalMode`: a pod, not a pod, or `None` for no information.
+    /// Whether `detectLocalMode` recognizes the source as a pod; `None` if it cannot tell.
     pub(crate) pod: Option<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Arrival<'_> {
     }
 }
 
-/// For an outside source: the node where its packets enter.
+/// For a source outside, returns the node where its packets enter.
 pub(crate) fn node_of<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'a str> {
     match from {
         PacketSource::Pod(name) => world.pod(name).map(|pod| pod.node.as_str()),
@@ -64,11 +64,11 @@ pub(crate) fn of_question<'a>(
     let inside = !matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     let from_this_node = inside && node_of(world, &question.from) == Some(node);
     let by_node = from_this_node && is_on_node_network(world, &question.from);
-    // A pod's packets enter by its interface, those from outside by the network's.
+    // Packets of the node's pods enter by the pod's interface, all others by the node's network interface.
     let interface = match (from_this_node, by_node) {
         (_, true) => None,
         (true, false) => Some(pod_interface(world, &question.from)),
-        // An overlay's name matches no pod prefix either.
+        // An overlay's interface name matches no pod prefix, either.
         (false, false) => Some(world.incoming.others.as_deref().unwrap_or("eth0")),
     };
     Arrival { node, source, by_node, from_this_node, pod: detect(objects, world, node, source, interface) }
@@ -88,7 +88,7 @@ fn pod_interface<'a>(world: &'a World, from: &PacketSource) -> &'a str {
     )
 }
 
-/// `None`: the configuration has no range of this family.
+/// `None` without a range of this family.
 fn detect(objects: &Objects, world: &World, node: &str, source: IpAddr, interface: Option<&str>) -> Option<bool> {
     let family = Family::of(source);
     match &world.proxy.detect_local {

@@ -17,7 +17,7 @@ impl ClusterModel {
         Oracle::new(&self.objects, &self.world)
     }
 
-    /// The family of the first address first.
+    /// Returns the families, that of the first address first.
     pub(crate) fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for address in self.world.nodes.iter().flat_map(|node| &node.addresses) {
@@ -28,7 +28,7 @@ impl ClusterModel {
         families
     }
 
-    /// The ports on which pods listen: one for every endpoint of every slice.
+    /// Returns the ports on which pods listen: the slice's ports for every endpoint of every slice.
     pub(crate) fn listening_ports(&self) -> BTreeMap<PodName, BTreeSet<(Protocol, u16)>> {
         let mut listening_ports: BTreeMap<PodName, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
         for slice in &self.objects.slices {
@@ -47,7 +47,7 @@ impl ClusterModel {
         listening_ports
     }
 
-    /// The pod that answers a packet that no service translates.
+    /// Returns the pod that answers a packet to `to` that no service translates.
     pub(crate) fn listener(&self, to: SocketAddr, protocol: Protocol) -> Option<&PodName> {
         let listening_ports = self.listening_ports();
         let has = |own: &[IpAddr]| own.contains(&to.ip());

@@ -61,7 +61,7 @@ fn backend(
     // connection.
     let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
     let masqueraded = masqueraded && (!ends_here || arrival.by_node || case.semantics.relays);
-    // Else the reply bypasses the node that translated the request.
+    // Otherwise the reply bypasses the node that translated the request.
     let returns = masqueraded || arrival.from_this_node || on == Some(arrival.node);
     let node = world.node(arrival.node);
     Backend {
@@ -70,7 +70,7 @@ fn backend(
         share,
         masqueraded,
         sees: if masqueraded {
-            // The kernel chooses by the outgoing interface.
+            // The kernel chooses the address by the outgoing interface.
             node.map(|node| node.of_family(Family::of(arrival.source))).unwrap_or_default()
         } else {
             BTreeSet::from([arrival.source])

@@ -14,7 +14,7 @@ use crate::world::PodName;
 
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// By namespace and name of the service.
+/// Slices by namespace and name of their service.
 pub(crate) struct SlicesByService<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
 
 impl<'a> SlicesByService<'a> {
@@ -35,7 +35,7 @@ impl<'a> SlicesByService<'a> {
     }
 }
 
-/// From every slice in order; an address may occur several times.
+/// Returns the endpoints of every slice in order; an address may occur several times.
 pub(crate) fn copies(slices: &SlicesByService<'_>, port: &ServicePort) -> Vec<Endpoint> {
     let of_service = slices.get(port).iter().filter(|slice| belongs(slice, port));
     of_service
@@ -54,7 +54,7 @@ fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
     slice.address_type == port.family.name() && !labelled(labels, PROXY_NAME_LABEL) && !labelled(labels, HEADLESS_LABEL)
 }
 
-/// API ServicePort.name: both names match.
+/// Matches ports by name (API ServicePort.name).
 fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     let named = entry.name.as_deref().unwrap_or_default() == port.name.port;
     let spoken = Protocol::parse(entry.protocol.as_deref()) == Some(port.name.protocol);
@@ -62,7 +62,7 @@ fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     (named && spoken).then_some(number)
 }
 
-/// API Endpoint.addresses: only the first address counts.
+/// Uses only the first address (API Endpoint.addresses).
 fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint> {
     let address = address::parse(endpoint.addresses.first()?).filter(|address| Family::of(*address) == family)?;
     let conditions = endpoint.conditions.as_ref();
@@ -93,8 +93,8 @@ fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint>
     })
 }
 
-/// Each address once, sorted. Prefers copies that do not terminate: a new pod has the address. The error is an address
-/// with contradicting copies.
+/// Returns each address once, sorted. Prefers a copy that is not terminating, because it is the new pod with the
+/// address. The error is an address with contradicting copies.
 pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> Result<Vec<Endpoint>, SocketAddr> {
     let mut by_address: BTreeMap<SocketAddr, Vec<&Endpoint>> = BTreeMap::new();
     for copy in copies {

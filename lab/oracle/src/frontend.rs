@@ -19,11 +19,11 @@ pub(crate) enum DestinationKind<'a> {
         kind: FrontendKind,
         node: &'a str,
     },
-    /// No page says which of several service ports gets it.
+    /// Several service ports claim the destination, and no documentation says which one gets the packet.
     Shared,
     Closed(Rule, PromisedVerdict),
     Nothing,
-    /// The documentation contradicts kube-proxy, or it is another proxy's cluster IP.
+    /// The documentation contradicts kube-proxy, or the destination is a cluster IP of another proxy's service.
     Unclear,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn find<'a>(
         .filter(speaks)
         .filter(|port| port.port == question.to.port())
         .flat_map(|port| port.addresses().filter(|(_, address)| *address == to).map(move |(kind, _)| (port, kind)));
-    // The owner of the destination address decides.
+    // The node that owns the destination address decides about node ports.
     let owner = if to.is_loopback() { Some(home) } else { world.owner(to).map(|node| node.name.as_str()) };
     let node_ports = ports.iter().filter(speaks).filter(|port| port.node_port == Some(question.to.port()));
     let mut claims: Vec<(&ServicePort, FrontendKind)> = fixed.collect();
@@ -95,7 +95,7 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// All claims if a node port meets a service's own address: no page decides.
+/// Returns all claims if a node port meets a service's own address: no documentation decides.
 fn winning_claims<'a>(
     claims: Vec<(&'a ServicePort, FrontendKind)>,
     question: &Question,
@@ -113,13 +113,13 @@ fn winning_claims<'a>(
     claims.into_iter().filter(|(port, _)| std::ptr::eq(*port, winner)).collect()
 }
 
-/// The oldest first, by name at last; without creation time youngest.
+/// Orders by age, then by name; a service without creation time is youngest.
 pub(crate) fn age_order(port: &ServicePort) -> impl Ord + use<> {
     let created = port.created.as_ref().map(|created| created.0);
     (created.is_none(), created, port.name.clone())
 }
 
-/// One service port, and source ranges apply to both claims or to none.
+/// Whether both claims are of one service port, with source ranges for both or none.
 fn equivalent(one: (&ServicePort, FrontendKind), other: (&ServicePort, FrontendKind)) -> bool {
     let inside = |kind: FrontendKind| kind == FrontendKind::ClusterIp;
     std::ptr::eq(one.0, other.0)

@@ -17,7 +17,7 @@ pub struct ServiceFrontend {
     pub family: Family,
     /// The allowed sources; empty: every source.
     pub source_ranges: Vec<IpNet>,
-    /// Every endpoint with its node, ready or not.
+    /// Every endpoint, ready or not, with its node.
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
 }
 

@@ -7,7 +7,7 @@ use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
 
-/// On one node, in one family, whose proxy counts the endpoints of its family only.
+/// A service's health check on one node, by the proxy of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     pub namespace: String,
@@ -24,7 +24,7 @@ impl HealthCheck {
     }
 }
 
-/// For each LoadBalancer service with `externalTrafficPolicy: Local`.
+/// Returns a check for each LoadBalancer service with `externalTrafficPolicy: Local`.
 pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
     let slices = SlicesByService::new(&objects.slices);
     let of_service = |service: &k8s_openapi::api::core::v1::Service| {
@@ -75,7 +75,7 @@ fn health_check_port(service: &k8s_openapi::api::core::v1::Service) -> Option<u1
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// `None`: copies of an endpoint contradict each other.
+/// `None` if copies of an endpoint contradict each other.
 fn ready_local_addresses(
     slices: &SlicesByService<'_>,
     port: &service::ServicePort,

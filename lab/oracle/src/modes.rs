@@ -1,4 +1,4 @@
-//! The correct differences between modes (`docs/limitations.md`); all else is equal.
+//! The differences between modes that are correct (`docs/limitations.md`); otherwise all modes behave alike.
 
 use std::net::IpAddr;
 
@@ -24,9 +24,9 @@ impl Balancing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AffinityScope {
-    /// One endpoint per client and service port.
+    /// Affinity keeps one endpoint per client and service port.
     ServicePort,
-    /// One endpoint per client and called address.
+    /// Affinity keeps one endpoint per client and called address.
     Frontend,
 }
 
@@ -34,7 +34,7 @@ pub enum AffinityScope {
 pub(crate) struct ModeSemantics {
     pub(crate) balancing: Balancing,
     pub(crate) affinity: AffinityScope,
-    /// The proxy relays, so endpoints see the node.
+    /// The proxy relays connections, so endpoints see the node's address.
     pub(crate) relays: bool,
     pub(crate) refuses_sctp: bool,
     pub(crate) refuses_udp: bool,
@@ -53,7 +53,7 @@ pub(crate) struct ModeSemantics {
     pub(crate) primary_node_ports: bool,
 }
 
-/// The other modes are differences from it.
+/// The mode from which the others are derived.
 const IPTABLES: ModeSemantics = ModeSemantics {
     balancing: Balancing::AtRandom,
     affinity: AffinityScope::ServicePort,

@@ -12,7 +12,7 @@ use crate::world::{Objects, World};
 pub(crate) enum NodePortAcceptance {
     Yes,
     No,
-    /// All ranges are of the other family: the reference page closes this family's addresses, kube-proxy opens them.
+    /// All ranges are of the other family: the documentation closes this family's addresses, kube-proxy opens them.
     Unclear,
 }
 

@@ -46,7 +46,7 @@ impl<'a> Oracle<'a> {
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
     }
 
-    /// A node port is one entry without an address.
+    /// Returns all frontends; a node port is one entry without an address.
     pub fn frontends(&self) -> impl Iterator<Item = ServiceFrontend> + '_ {
         self.v4.iter().chain(&self.v6).flat_map(frontends::of)
     }
@@ -98,7 +98,7 @@ impl<'a> Oracle<'a> {
             Protocol::Tcp => false,
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
-            // No page decides between drop and reject without endpoints.
+            // No documentation decides between drop and reject without endpoints.
             return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
         }
         if unspoken {
@@ -124,7 +124,7 @@ impl<'a> Oracle<'a> {
         NodeLocation { node, zone: zone.filter(|zone| !zone.is_empty()) }
     }
 
-    /// The rules by which a destination that objects mention is no service's.
+    /// Adds the rules because of which a destination that objects mention belongs to no service.
     fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
         reasons.add(Rule::NoService, question.to.to_string());
         let (to, family) = (question.to.ip(), Family::of(question.to.ip()));

@@ -33,7 +33,7 @@ pub(crate) fn reach(case: &ServicePacket<'_>, reasons: &mut Reasons) -> Reach {
     reach
 }
 
-/// Empty if only other nodes have endpoints.
+/// Returns no endpoint if the reach is local and only other nodes have some.
 pub(crate) fn select<'a>(
     endpoints: &'a [Endpoint],
     reach: Reach,
@@ -46,7 +46,7 @@ pub(crate) fn select<'a>(
     };
     let all = |reasons: &mut Reasons| {
         let ready: Vec<&Endpoint> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
-        // Hints do not apply to the fallback.
+        // Topology hints do not apply to terminating endpoints.
         if ready.is_empty() {
             usable(endpoints.iter().collect(), reasons)
         } else {

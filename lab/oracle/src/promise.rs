@@ -29,8 +29,8 @@ impl fmt::Display for Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PromisedReply {
     From(SocketAddr),
-    /// From the endpoint's own address, which the client does not accept: the reply bypasses the node that translated
-    /// the request.
+    /// The reply has the endpoint's own source address, which the client does not accept, because it bypasses the node
+    /// that translated the request.
     AsymmetricReply(SocketAddr),
 }
 
@@ -57,7 +57,7 @@ pub struct Delivery {
     pub service: ServicePortName,
     pub frontend: FrontendKind,
     pub node: String,
-    /// At that node; the key of session affinity.
+    /// The source address at that node; the key of session affinity.
     pub client: IpAddr,
     /// Sorted by address.
     pub backends: Vec<Backend>,
@@ -71,7 +71,7 @@ pub enum PromisedVerdict {
     Drop,
     /// A TCP reset or ICMP port unreachable.
     Reject,
-    /// Drop or reject, no page says which.
+    /// Drop or reject: no documentation says which.
     Refuse,
     /// No service: destination and source stay.
     Untouched,
@@ -80,7 +80,7 @@ pub enum PromisedVerdict {
 }
 
 impl PromisedVerdict {
-    /// `None`: no promise.
+    /// `None` without a delivery.
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
             PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),

@@ -7,7 +7,7 @@ use crate::world::{PodName, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protocol {
-    /// Objects without a protocol mean TCP.
+    /// Also the protocol of objects that name none.
     #[default]
     Tcp,
     Udp,
@@ -38,12 +38,12 @@ impl fmt::Display for Protocol {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketSource {
-    /// A pod on the host network sends as its node.
+    /// A pod; on the host network it sends as its node.
     Pod(PodName),
     Node(String),
     /// A node, from its loopback address.
     Loopback(String),
-    /// A host outside, whose packets enter at a node, or at the node that they are for.
+    /// A host outside, whose packets enter at a node: for a node's address, at that node.
     Outside {
         client: String,
         enters: String,
@@ -89,7 +89,7 @@ impl fmt::Display for Question {
 }
 
 impl World {
-    /// `None`: no address of the family. `vip`: a service address, which IPVS mode makes local.
+    /// `None` without an address of the family. `vip`: a service address, which IPVS mode makes local.
     pub(crate) fn source_address(&self, question: &Question, vip: bool) -> Option<IpAddr> {
         let to = question.to.ip();
         let family = Family::of(to);
@@ -114,7 +114,8 @@ impl World {
         })
     }
 
-    /// Local addresses are their own source; other nodes' pods see the overlay or second address; others the first.
+    /// Returns a local destination itself, the overlay or second address towards other nodes' pods, otherwise the first
+    /// address.
     fn node_source(&self, node: &str, to: IpAddr, vip: bool) -> Option<IpAddr> {
         let node = self.node(node)?;
         let own = node.has(to) || to.is_loopback() || (vip && modes::semantics(&self.proxy).binds_addresses);
@@ -126,7 +127,7 @@ impl World {
         if own { Some(to) } else { address::first_of(from, Family::of(to)) }
     }
 
-    /// A pod of another node, or an address of another node's end of the pod route.
+    /// Whether `to` is a pod of another node, or another node's address on the overlay or second network.
     fn uses_pod_route(&self, node: &str, to: IpAddr) -> bool {
         let pod = self.pods.iter().any(|pod| !pod.host_network && pod.node != node && pod.addresses.contains(&to));
         let mut others = self.nodes.iter().filter(|other| other.name != node);

@@ -10,7 +10,7 @@ use crate::question::{PacketSource, Protocol, Question};
 use crate::service::{self, FrontendKind};
 use crate::world::NodeMachine;
 
-/// No generated service has it.
+/// Host number of an address that no generated service has.
 const UNUSED_ADDRESS: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ struct QuestionTarget {
 }
 
 impl ClusterModel {
-    /// The questions, in a fixed order.
+    /// Returns the questions in a fixed order.
     pub fn questions(&self) -> Vec<Question> {
         let (mut questions, targets) = (Vec::new(), self.targets());
         for from in self.sources() {
@@ -98,7 +98,7 @@ impl ClusterModel {
         targets
     }
 
-    /// One unused address of each ServiceCIDR range.
+    /// Returns an unused address of each ServiceCIDR range.
     fn unused_cluster_ips(&self) -> impl Iterator<Item = QuestionTarget> {
         let ranges = self.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
         let ranges = ranges.flatten().filter_map(|range| address::parse_range(range));
@@ -122,7 +122,7 @@ impl ClusterModel {
         let to = question.to.ip();
         let owner = self.world.owner(to);
         let on = owner.map(|node| node.name.as_str()).or_else(|| self.world.pod_at(to).map(|pod| pod.node.as_str()));
-        // No page says whether a node's overlay address, in a pod range, counts as a pod.
+        // No documentation says whether a node's overlay address, which is in a pod range, counts as a pod.
         let by_overlay = |node: &NodeMachine| !node.overlay.is_empty() && node.gateways.contains(&to);
         let calls_from_overlay =
             is_on_node_network(&self.world, &question.from) && node_of(&self.world, &question.from) != on;

@@ -1,4 +1,4 @@
-//! Every rule that the oracle applies, with the document that states it.
+//! Every rule that the oracle applies, with the document that states the rule.
 //!
 //! Sources: `API` is the documentation of a field (API reference, v1.37), `page` a page of kubernetes.io/docs, `KEP` an
 //! enhancement proposal, `upstream's test` a row of kube-proxy's packet-flow tests, `docs` a page of this project.

@@ -14,7 +14,7 @@ use crate::settings::{DetectLocalMode, Mode};
 use crate::world::{Cni, NodeMachine, PodMachine, ReversePath};
 
 const DELIVERED_PROBES: u32 = 20;
-/// Each waits for its whole timeout.
+/// Few, because each waits for its whole timeout.
 const SILENT_PROBES: u32 = 3;
 
 impl ClusterModel {
@@ -28,7 +28,7 @@ impl ClusterModel {
             (Some(expect), _) => {
                 text.push_str(&format!("- name: what the oracle says\n  probe: {probe}\n  expect: {expect}\n"));
             }
-            // A probe needs an expectation.
+            // A probe step needs an expectation.
             (None, Some(node)) => text.push_str(&format!(
                 "# probe: {probe}\n- name: the oracle promises nothing that a step can say\n  exec: {{on: node/{}, command: [\"true\"]}}\n",
                 node.name
@@ -139,7 +139,7 @@ impl ClusterModel {
             }
         }
         let entries: Vec<String> = proxy.node_port_addresses.iter().map(ToString::to_string).collect();
-        // Scenarios have no word for `all`, their default.
+        // Omits `all`, the default, for which scenarios have no word.
         if !entries.is_empty() && !entries.iter().any(|entry| entry == "all") {
             value["nodePortAddresses"] = json!(entries);
         }
@@ -149,7 +149,7 @@ impl ClusterModel {
         value
     }
 
-    /// One JSON object per line. Pods listen over SCTP on request only: few kernels have it.
+    /// Returns the cluster's objects. With `sctp`, pods also listen over SCTP, which few kernels support.
     fn manifests(&self, sctp: bool) -> Vec<Value> {
         let listening_ports = self.listening_ports();
         let pods = self.world.pods.iter().map(|pod| {
@@ -176,7 +176,7 @@ impl ClusterModel {
             .collect()
     }
 
-    /// `None`: the lab's default, the first address of each family as InternalIP.
+    /// `None` for the lab's default: the first address of each family, as InternalIP.
     fn declared_addresses(&self, node: &NodeMachine) -> Option<Value> {
         let object = self.objects.node(&node.name)?;
         let declared = json!(object.status.as_ref()?.addresses.as_ref()?);
@@ -190,7 +190,7 @@ impl ClusterModel {
         )
     }
 
-    /// `None`: no promise, or none that scenarios can state.
+    /// `None` if scenarios cannot state the promise.
     fn step(&self, question: &Question, promise: &Promise) -> (Value, Option<Value>) {
         let mut probe = json!({
             "from": match &question.from {
@@ -236,7 +236,7 @@ fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Val
         let none_returns = astray == delivery.backends.len();
         return (Some(SILENT_PROBES), none_returns.then(|| json!({"unanswered": true})));
     }
-    // With several ports.
+    // Counts endpoints by pod.
     let mut parts: BTreeMap<String, u32> = BTreeMap::new();
     for backend in &delivery.backends {
         let name = backend.pod.as_ref().map_or_else(|| backend.address.ip().to_string(), ToString::to_string);

@@ -16,7 +16,7 @@ use crate::rules::Rule;
 
 pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-/// The API's default.
+/// The default timeout of session affinity.
 const AFFINITY_SECONDS: i32 = 10_800;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,12 +73,12 @@ pub(crate) struct ServicePort {
     pub(crate) internal_local: bool,
     pub(crate) external_local: bool,
     pub(crate) affinity: Option<Duration>,
-    /// Of every slice. [`ports`] leaves it empty.
+    /// The endpoints of every slice; [`ports`] leaves the list empty.
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
 impl ServicePort {
-    /// Without node ports.
+    /// Returns the port's addresses except node ports.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> + '_ {
         let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
         let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));
@@ -86,7 +86,7 @@ impl ServicePort {
     }
 }
 
-/// `None`: this proxy handles the service.
+/// `None` if this proxy handles the service.
 pub(crate) fn unhandled_reason(service: &Service) -> Option<Rule> {
     let spec = service.spec.as_ref();
     if labelled(service.metadata.labels.as_ref(), PROXY_NAME_LABEL) {
@@ -103,19 +103,19 @@ pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -
     labels.is_some_and(|labels| labels.contains_key(label))
 }
 
-/// `clusterIPs` precedes `clusterIP`, which repeats its first entry.
+/// Prefers `clusterIPs` to `clusterIP`, which repeats its first entry.
 pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let texts = if listed.is_empty() { spec.cluster_ip.as_slice() } else { listed };
     texts.iter().filter_map(|text| address::parse(text)).find(|address| Family::of(*address) == family)
 }
 
-/// Whichever proxy handles the service.
+/// Whether the service has this cluster IP, whichever proxy handles it.
 pub(crate) fn has_cluster_ip(service: &Service, address: IpAddr) -> bool {
     service.spec.as_ref().and_then(|spec| cluster_ip(spec, Family::of(address))) == Some(address)
 }
 
-/// Empty if the service is not this proxy's or has no cluster IP of the family.
+/// Empty if another proxy handles the service or it has no cluster IP of the family.
 pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
     let (None, Some(spec)) = (unhandled_reason(service), &service.spec) else { return Vec::new() };
     let Some(cluster_ip) = cluster_ip(spec, family) else { return Vec::new() };
@@ -164,7 +164,8 @@ fn one(template: &ServicePort, port: &PortSpec, has_node_ports: bool) -> Option<
     Some(one)
 }
 
-/// `proxied`: the addresses that the load balancer proxies, also with an unknown ipMode; else those with ipMode VIP.
+/// Returns load-balancer addresses: with `proxied` the ones whose ipMode is Proxy or unknown, otherwise the ones with
+/// ipMode VIP.
 pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();

@@ -104,7 +104,7 @@ pub struct ProxySettings {
     pub node_port_addresses: Vec<NodePortAddress>,
     pub localhost_node_ports: bool,
     pub scheduler: Scheduler,
-    /// The feature gate `AllowServiceExternalIPs` (KEP-5707). Off: the proxy ignores `externalIPs`.
+    /// The feature gate `AllowServiceExternalIPs` (KEP-5707); if it is off, the proxy ignores `externalIPs`.
     pub external_ips: bool,
 }
 

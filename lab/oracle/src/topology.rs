@@ -7,8 +7,8 @@ pub(crate) struct NodeLocation<'a> {
     pub(crate) zone: Option<&'a str>,
 }
 
-/// Only if every ready endpoint has hints and one names this node or zone: otherwise slices are changing, and filtering
-/// could leave no endpoint.
+/// Filters by hints only if every ready endpoint has some and one names this node or zone: otherwise slices are
+/// changing, and a filter could leave no endpoint.
 pub(crate) fn filter<'a>(ready: Vec<&'a Endpoint>, here: NodeLocation<'_>, reasons: &mut Reasons) -> Vec<&'a Endpoint> {
     if apply(&ready, here.node, |endpoint| &endpoint.for_nodes) {
         reasons.add(Rule::NodeHints, format!("node {}", here.node));

@@ -23,7 +23,7 @@ impl Objects {
         self.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))
     }
 
-    /// `spec.podCIDRs`, or the older `spec.podCIDR`.
+    /// Returns the node's `spec.podCIDRs`, or the older `spec.podCIDR`.
     pub fn pod_ranges(&self, node: &str) -> Vec<IpNet> {
         let Some(spec) = self.node(node).and_then(|node| node.spec.as_ref()) else { return Vec::new() };
         let texts = spec.pod_cidrs.as_deref().filter(|texts| !texts.is_empty()).unwrap_or(spec.pod_cidr.as_slice());
@@ -55,7 +55,7 @@ pub enum Cni {
     #[default]
     Bridge,
     PointToPoint,
-    /// The node's ends of the veths have the gateway address.
+    /// As point-to-point, but the node's ends of the veths have the gateway address.
     Ptp,
 }
 
@@ -72,13 +72,13 @@ pub enum ReversePath {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeMachine {
     pub name: String,
-    /// On the shared network; sources of the node's calls.
+    /// On the shared network; also sources of the node's calls.
     pub addresses: Vec<IpAddr>,
-    /// On the bridge, or on the node's ends of the veths.
+    /// The node's addresses on the bridge, or on its ends of the veths.
     pub gateways: Vec<IpAddr>,
-    /// Sources towards other nodes' pods over the overlay.
+    /// The node's source addresses towards other nodes' pods over the overlay.
     pub overlay: Vec<IpAddr>,
-    /// Sources towards other nodes' pods over a second interface.
+    /// The node's source addresses towards other nodes' pods over a second interface.
     pub second: Vec<IpAddr>,
 }
 
@@ -88,7 +88,7 @@ impl NodeMachine {
         self.own().any(|own| own == address)
     }
 
-    /// Every address except loopback addresses.
+    /// Returns the node's addresses except loopback addresses.
     pub fn own(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().chain(&self.gateways).chain(&self.overlay).chain(&self.second).copied()
     }
@@ -114,7 +114,7 @@ impl fmt::Display for PodName {
 pub struct PodMachine {
     pub name: PodName,
     pub node: String,
-    /// On the host network, the node's addresses.
+    /// The pod's addresses; on the host network, the node's.
     pub addresses: Vec<IpAddr>,
     pub host_network: bool,
 }
@@ -125,7 +125,7 @@ pub struct Client {
     pub addresses: Vec<IpAddr>,
 }
 
-/// An audit knows them. The lab's follow from [`Cni`].
+/// Set by audits only. The lab's follow from [`Cni`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IncomingInterfaces {
     /// The node's end of a pod's link.
@@ -159,7 +159,7 @@ impl World {
         self.nodes.iter().find(|node| node.has(address))
     }
 
-    /// A pod on the host network comes last.
+    /// Prefers pods outside the host network.
     pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodMachine> {
         self.pods.iter().filter(|pod| pod.addresses.contains(&address)).min_by_key(|pod| pod.host_network)
     }

@@ -103,7 +103,7 @@ fn range(node: usize) -> String {
     format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
 }
 
-/// A node has 100 pod addresses, which further endpoints share.
+/// Gives each node 100 pod addresses, which further endpoints share.
 fn pod_address(node: usize, number: usize) -> String {
     let number = number % 100 + 1;
     format!("10.{}.{}.{}", 244 + node / 16, node % 16 * 16 + number / 250, number % 250 + 1)

@@ -15,7 +15,7 @@ pub enum Property {
     Distribution,
     Snat,
     Verdict,
-    /// The rules change no packet to no service.
+    /// The rules do not change packets to no service.
     Untouched,
     Affinity,
 }
@@ -73,7 +73,7 @@ impl From<judge::Fault> for PropertyFault {
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub promise: Promise,
-    /// `None`: the simulator has no such packet.
+    /// `None`: the simulator cannot send the packet.
     pub outcomes: Option<Outcomes>,
     pub faults: Vec<PropertyFault>,
 }
@@ -84,7 +84,7 @@ pub struct Networks {
     pub bare: SimulatedMachines,
 }
 
-/// The sender, and the node where packets from outside enter.
+/// Returns the sending machine, and the node where a packet from outside enters.
 fn caller(world: &World, from: &PacketSource) -> Option<(String, Option<String>)> {
     Some(match from {
         PacketSource::Pod(name) => (machines::machine_of_pod(world, name)?, None),
@@ -102,7 +102,7 @@ pub fn flow<'m>(machines: &'m SimulatedMachines, world: &World, question: &Quest
     Some((network, Flow { from, source: question.source, source_port: 40_000, to: question.to, protocol }))
 }
 
-/// `None`: the source has no address of the family.
+/// `None` if the source has no address of the family.
 pub fn outcomes(machines: &SimulatedMachines, world: &World, question: &Question) -> Option<Outcomes> {
     let (network, flow) = flow(machines, world, question)?;
     machines.outcomes(network, &flow).ok()
@@ -119,7 +119,7 @@ pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, p
         Ok(found) => found,
         Err(error) => {
             let mut judgement = nothing(promise);
-            // A rule that the simulator does not model is a fault even without a promise.
+            // Even without a promise, a rule that the simulator does not model is a fault.
             if judgement.promise.verdict != PromisedVerdict::Untouched
                 || matches!(error, NetworkError::NotModelled(_) | NetworkError::Undecided(_))
             {

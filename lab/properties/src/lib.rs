@@ -1,4 +1,5 @@
-//! Properties of every cluster: the simulator's outcomes under the proxy's rules are what the oracle promises.
+//! Properties that hold for every cluster: under the proxy's rules the simulator has the outcomes that the oracle
+//! promises.
 //!
 //! [`proxies`] turns API objects into listings (`iptables-save`, `nft list ruleset`, `ipset save`, `ipvsadm -Sn`),
 //! [`node_states`] reads them, and packets pass the [`machines`]. [`judge`] compares, [`sweep`] draws clusters, and

@@ -1,4 +1,4 @@
-//! The oracle's world in the simulator, wired like the lab.
+//! Builds the oracle's world in the simulator, wired like the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use svcproxy::plan::node::routes_loopback;
 
 use crate::node;
 
-/// One network per node where hosts outside enter.
+/// One network for each node where outside packets enter.
 #[derive(Debug, Clone)]
 pub struct SimulatedMachines {
     by_entrance: BTreeMap<String, Network>,
@@ -44,7 +44,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// For every endpoint of every slice, and `everywhere` on every pod.
+/// The ports of slices' endpoints, and `everywhere` on every pod.
 fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, Listening> {
     let mut waiting: BTreeMap<String, Listening> = BTreeMap::new();
     for pod in &cluster.world.pods {
@@ -75,7 +75,7 @@ fn shared(addresses: &[IpAddr]) -> Vec<IpNet> {
     addresses.iter().map(with_length).collect()
 }
 
-/// The machines; hosts outside have no routes yet.
+/// Returns the machines; hosts outside have no routes yet.
 fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) -> sim::Cluster {
     let world = &cluster.world;
     let rp_filter = match world.reverse_path {
@@ -158,13 +158,13 @@ impl SimulatedMachines {
         Ok(SimulatedMachines { by_entrance, relays })
     }
 
-    /// Through relays if the packet meets one.
+    /// Follows the flow through a relay, if one accepts it.
     pub fn outcomes(&self, network: &Network, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let found = network.outcomes(flow)?;
         Ok(relays::through(network, flow, found, |host| self.relays.get(network.host(host).name())))
     }
 
-    /// The network of an entry node; `None`: any network.
+    /// Returns the network of an entry node; for `None`, any network.
     pub fn network(&self, entrance: Option<&str>) -> Option<&Network> {
         match entrance {
             Some(entrance) => self.by_entrance.get(entrance),

@@ -1,4 +1,4 @@
-//! nftables tables without numbers of endpoints and set sizes, which depend on history.
+//! Compares nftables tables without endpoint numbers and set sizes, which depend on history.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub fn normalised(text: &str) -> Result<String, NftReadError> {
     Ok(ruleset.to_string())
 }
 
-/// Elements, and rules per chain. The text of rules differs: `nft` omits what it can infer.
+/// Returns elements, and the number of rules per chain. The text of rules differs: `nft` omits what it can infer.
 pub fn comparable_lines(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     let own = ruleset.tables.iter_mut().filter(|table| table.name == TABLE);
@@ -47,7 +47,7 @@ fn without_numbers(set: &mut Set) {
     set.elements.sort_by_key(ToString::to_string);
 }
 
-/// The draws that select the first endpoint with session affinity.
+/// Removes the random draws that select the first endpoint with session affinity.
 fn without_draws(chain: &mut Chain) {
     let is_draw = |statement: &Statement| matches!(statement, Statement::Match { left: Expr::Numgen { .. }, .. });
     chain.rules.iter_mut().for_each(|rule| rule.statements.retain(|statement| !is_draw(statement)));

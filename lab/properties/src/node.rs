@@ -1,4 +1,4 @@
-//! A node for the proxy: configuration and addresses.
+//! The proxy's configuration and the node's addresses for a generated cluster.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ pub fn config(world: &World, node: &str) -> Config {
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,
         entries => node_port_addresses(entries),
     };
-    // Like the configuration reader: these modes have no such rules.
+    // Off like in the configuration reader: these modes have no such rules.
     config.localhost_node_ports = settings.localhost_node_ports && !matches!(mode, Mode::Ipvs | Mode::Nftables);
     config.ipvs.scheduler = settings.scheduler.name().to_owned();
     config.mode = mode;

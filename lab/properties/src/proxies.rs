@@ -52,7 +52,7 @@ pub struct Dump {
 pub enum Kernel {
     Iptables(iptables::FakeIptables),
     Ipvs(Box<IpvsKernel>),
-    /// The sockets close with the proxy.
+    /// Userspace mode; the relays' sockets close with the proxy.
     Userspace(Box<(iptables::FakeIptables, relay::FakeRelays)>),
     /// With relays for loopback addresses.
     Nftables(Box<(kernel::nftables::FakeNftTable, Option<relay::FakeRelays>)>),
@@ -68,7 +68,7 @@ impl Kernel {
         }
     }
 
-    /// `None`: nftables mode has no iptables tables.
+    /// Returns the iptables tables; `None` in nftables mode.
     pub fn rules(&mut self) -> Option<&mut iptables::FakeIptables> {
         match self {
             Kernel::Iptables(rules) => Some(rules),
@@ -140,7 +140,7 @@ pub fn relays<'a>(
             Protocol::Udp => Number::UDP,
             Protocol::Sctp => Number::SCTP,
         };
-        // Comparisons use the backends, not the name.
+        // The name stays empty: comparisons use the backends.
         let relay = Relay { to: endpoints(listener).unwrap_or_default(), ..Relay::default() };
         ((family, protocol, port), relay)
     });
@@ -180,7 +180,7 @@ fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
     }
 }
 
-/// Like `nft list ruleset`.
+/// Prints a table like `nft list ruleset`.
 fn listed(family: Family, kernel: &kernel::nftables::FakeNftTable) -> String {
     let Some(content) = &kernel.table else { return String::new() };
     let sets: Vec<_> = content.sets.iter().map(|(name, set)| (name.clone(), set.clone())).collect();
@@ -269,7 +269,7 @@ impl Proxies {
         }
     }
 
-    /// Returns whether anything was sent.
+    /// Syncs the rules; returns whether it sent anything.
     pub fn sync(&mut self) -> Result<bool, String> {
         let mut sent = false;
         for (_, proxy) in &mut self.of {
@@ -338,7 +338,7 @@ impl ModeProxy {
     }
 }
 
-/// The changes, and errors of objects that the source refuses.
+/// Returns the changes, and errors of objects that the source refuses.
 pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     let (mut changes, mut refused) = (Vec::new(), Vec::new());
     let mut take = |outcome: Result<Option<Change>, String>| match outcome {

@@ -120,7 +120,7 @@ fn everything(like: IpAddr) -> IpNet {
     if like.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
 }
 
-/// An address that no machine has.
+/// Returns a router address that no machine has.
 fn router(own: IpAddr) -> IpAddr {
     match shared(own).network() {
         IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits() | 254).into(),

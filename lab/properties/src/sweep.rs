@@ -15,7 +15,7 @@ use crate::node_states::of_fresh_proxies;
 const CASES: u32 = 300;
 /// Default of `PROPERTIES_SEED`.
 const SEED: u64 = 1;
-/// Per cluster.
+/// Questions per cluster.
 const QUESTIONS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
@@ -52,7 +52,7 @@ pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRu
 pub struct SweepCounts {
     pub clusters: u64,
     pub questions: u64,
-    /// By verdict: deliver, drop, reject, either, untouched, undefined.
+    /// By verdict: deliver, drop, reject, drop or reject, untouched, undefined.
     pub verdicts: [u64; 6],
     pub disputed: u64,
 }
@@ -81,7 +81,7 @@ impl SweepCounts {
     }
 }
 
-/// The finalizer of SplitMix64.
+/// Applies the finalizer of SplitMix64.
 pub fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -90,7 +90,7 @@ pub fn mixed(number: u64) -> u64 {
 
 #[derive(Debug, Clone, Copy)]
 pub enum QuestionSample {
-    /// About how many, and the salt of the sample.
+    /// About how many questions, and the salt of the sample.
     Some(u64, u64),
     All,
 }
@@ -114,7 +114,7 @@ pub fn networks(cluster: &ClusterModel) -> Result<Networks, String> {
     Ok(Networks { machines, bare })
 }
 
-/// The error is the first disagreement, or what was refused.
+/// The error is the first disagreement or a refused object.
 pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mut SweepCounts) -> Result<(), String> {
     let networks = networks(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
     let oracle = cluster.oracle();
@@ -140,7 +140,7 @@ pub fn scenario(cluster: &ClusterModel) -> String {
         .unwrap_or_default()
 }
 
-/// In IPVS mode the number of pods selects the scheduler.
+/// Builds the cluster in `mode`; in IPVS mode the number of pods selects the scheduler.
 pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
@@ -160,7 +160,7 @@ pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts
     let (count, failed) = (Cell::new(0u64), Cell::new(false));
     let wanted = questions();
     let outcome = runner(seed, part, cases).run(&recipes(), |recipe| {
-        // The failing question may have another number in a smaller cluster.
+        // Asks all questions after a failure: the failing one may have another number in a smaller cluster.
         let choice = if failed.get() { QuestionSample::All } else { QuestionSample::Some(wanted, seed ^ count.get()) };
         count.set(count.get() + 1);
         let mut sum = counts.get();

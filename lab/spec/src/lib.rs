@@ -1,4 +1,4 @@
-//! A cluster as plain data, for the API, the cluster builder and scenarios.
+//! The specification of a cluster, for the API, the cluster builder and scenarios.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ pub enum Cni {
     Bridge,
     /// A veth and a host route per pod, like Calico.
     PointToPoint,
-    /// Also the gateway address on the node's end of each veth, like the CNI plugin `ptp` and kindnet.
+    /// As `PointToPoint`, and the node's end of each veth has the gateway address, like the CNI plugin `ptp` and
+    /// kindnet.
     Ptp,
 }
 
@@ -21,23 +22,23 @@ pub enum ReversePath {
     /// `rp_filter` 0.
     #[default]
     Off,
-    /// 1: the reply would leave by the packet's interface (RFC 3704, strict).
+    /// 1: the reply must leave by the packet's interface (RFC 3704, strict).
     Strict,
-    /// 2: a route to the source exists (RFC 3704, loose).
+    /// 2: a route to the source must exist (RFC 3704, loose).
     Loose,
 }
 
-/// A network namespace with its own `/sys` and `/run`.
+/// A node: a network namespace with its own `/sys` and `/run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSpec {
     /// Kubernetes name, and value of `--hostname-override`.
     pub name: String,
     pub zone: Option<String>,
-    /// On the node network, at most one per family, the primary one first.
+    /// Addresses on the node network, at most one per family, the primary one first.
     pub addresses: Vec<IpAddr>,
     /// Further addresses of the same interface, for `nodePortAddresses`.
     pub extra_addresses: Vec<IpAddr>,
-    /// At most one per family.
+    /// The node's pod ranges, at most one per family.
     pub pod_cidrs: Vec<IpNet>,
 }
 
@@ -51,7 +52,7 @@ pub struct ServerPort {
 pub enum Protocol {
     Tcp,
     Udp,
-    /// One-to-one style (RFC 6458). Many kernels lack SCTP.
+    /// SCTP with one-to-one style sockets (RFC 6458). Many kernels lack it.
     Sctp,
 }
 
@@ -65,13 +66,13 @@ impl std::fmt::Display for Protocol {
     }
 }
 
-/// A network namespace with echo servers; the node's own namespace for host network.
+/// A pod: a network namespace with echo servers; with host network, the node's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSpec {
     pub namespace: String,
     pub name: String,
     pub node: String,
-    /// At most one per family; for host network, the node's addresses.
+    /// The pod's addresses, at most one per family; with host network, the node's.
     pub addresses: Vec<IpAddr>,
     pub host_network: bool,
     pub ports: Vec<ServerPort>,
@@ -81,31 +82,32 @@ pub struct PodSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientSpec {
     pub name: String,
-    /// At most one per family.
+    /// The client's addresses, at most one per family.
     pub addresses: Vec<IpAddr>,
 }
 
 /// The cloud load balancer, a host on the node network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerSpec {
-    /// Sources of its health checks, at most one per family.
+    /// The source addresses of its health checks, at most one per family.
     pub addresses: Vec<IpAddr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterSpec {
     pub cni: Cni,
-    /// Nodes reach each other's pods by VXLAN like flannel: `flannel.1` has the first address of the node's pod range.
+    /// Whether nodes reach each other's pods by VXLAN like flannel: `flannel.1` has the first address of the node's pod
+    /// range.
     pub overlay: bool,
-    /// Ranges of `eth1`, by which nodes reach each other's pods, at most one per family; empty: no `eth1`. Node objects
-    /// do not list its addresses.
+    /// The network of `eth1`, by which nodes reach each other's pods, at most one range per family; empty: no `eth1`.
+    /// Node objects do not list addresses of `eth1`.
     pub second_network: Vec<IpNet>,
     pub reverse_path: ReversePath,
     /// The layer-2 segment of nodes, clients and load balancer, at most one range per family.
     pub node_network: Vec<IpNet>,
-    /// At most one per family.
+    /// The ranges of cluster IPs, at most one per family.
     pub service_cidrs: Vec<IpNet>,
-    /// kube-proxy's `--cluster-cidr`: they contain every pod range, at most one per family.
+    /// kube-proxy's `--cluster-cidr`: at most one range per family, which contains every pod range.
     pub cluster_cidrs: Vec<IpNet>,
     pub nodes: Vec<NodeSpec>,
     pub pods: Vec<PodSpec>,
@@ -114,13 +116,13 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// The first address of each pod range, like flannel.
+    /// Returns the first address of each pod range, like flannel.
     pub fn overlay_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
         let ranges = node.pod_cidrs.iter().filter(|_| self.overlay);
         ranges.filter_map(|range| nth_address(*range, 0)).collect()
     }
 
-    /// With the same host numbers as on the node network.
+    /// Returns addresses with the host numbers of the node network.
     pub fn second_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
         let of = |second: &IpNet| {
             let own = node.addresses.iter().find(|own| own.is_ipv4() == second.addr().is_ipv4())?;
@@ -131,7 +133,7 @@ impl ClusterSpec {
     }
 }
 
-/// The low 64 bits of the difference.
+/// Returns the low 64 bits of the difference.
 fn number_in(range: IpNet, address: IpAddr) -> u64 {
     let low = |address: IpAddr| match address {
         IpAddr::V4(v4) => u64::from(u32::from(v4)),
@@ -148,7 +150,7 @@ pub struct LoadBalancerVip {
     pub mode: VipMode,
     /// Service port to node port, for `Proxy`.
     pub ports: Vec<(Protocol, u16, u16)>,
-    /// By which the load balancer selects nodes; `None`: it sends to every node.
+    /// Selects nodes for the load balancer; `None`: it sends to every node.
     pub health_check_node_port: Option<u16>,
 }
 
@@ -170,7 +172,7 @@ impl std::fmt::Display for VipMode {
     }
 }
 
-/// Counted from the network address; `None` beyond the end of the range.
+/// Counts from the network address; `None` beyond the end of the range.
 pub fn nth_address(range: IpNet, number: u64) -> Option<IpAddr> {
     let address = match range.network() {
         IpAddr::V4(network) => IpAddr::V4(u32::from(network).checked_add(u32::try_from(number).ok()?)?.into()),

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::objects::{ObjectKind, Record};
 
-/// Columns, and columns of `-o wide` only.
+/// Returns the columns, and the ones of `-o wide` only.
 fn definitions(kind: ObjectKind) -> (&'static [&'static str], &'static [&'static str]) {
     match kind {
         ObjectKind::Service => (&["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age"], &["Selector"]),
@@ -28,7 +28,7 @@ pub(crate) fn columns(kind: ObjectKind) -> Vec<Value> {
     always.iter().map(|name| column(name, 0)).chain(wide.iter().map(|name| column(name, 1))).collect()
 }
 
-/// In the order of [`columns`].
+/// Returns the cells in the order of [`columns`].
 pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Value> {
     let age = age(record.created.0, now);
     let name = record.key.name.clone();
@@ -73,7 +73,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// One unit, or two where one is too coarse, as `kubectl` formats.
+/// Uses one unit, or two where one is too coarse, like `kubectl`.
 pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);

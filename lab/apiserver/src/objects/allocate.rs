@@ -13,10 +13,10 @@ pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 pub(super) struct Allocations {
     addresses: BTreeMap<IpAddr, String>,
     node_ports: BTreeMap<(u16, String), String>,
-    /// Ports of addresses that several owners share.
+    /// The owners of ports at addresses that several Services share.
     frontends: BTreeMap<(IpAddr, u16, String), String>,
     held: BTreeMap<String, OwnedAllocations>,
-    /// By range: all lower host numbers are taken. Searches skip them, which avoids quadratic time.
+    /// A host number per range below which all are taken. Searches skip these, which avoids quadratic time.
     taken_below: BTreeMap<IpNet, u64>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct OwnedAllocations {
 }
 
 impl Allocations {
-    /// Fails with the present owner.
+    /// The error is the present owner.
     pub(super) fn claim_address(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
         match self.addresses.get(&address) {
             Some(present) if present != owner => Err(present.clone()),
@@ -40,7 +40,7 @@ impl Allocations {
         }
     }
 
-    /// Claims ports (number, protocol) of an address that several owners may share. Fails with the present owner.
+    /// Claims ports (number, protocol) of an address that several owners may share; the error is the present owner.
     pub(super) fn share_address(
         &mut self,
         address: IpAddr,
@@ -68,7 +68,7 @@ impl Allocations {
         self.frontends.range(from..).take_while(move |((of, ..), _)| *of == address).map(|(_, owner)| owner)
     }
 
-    /// Fails with the present owner.
+    /// The error is the present owner.
     pub(super) fn claim_port(&mut self, port: u16, protocol: &str, owner: &str) -> Result<(), String> {
         let port = (port, protocol.to_owned());
         match self.node_ports.get(&port) {
@@ -148,7 +148,7 @@ impl Allocations {
     }
 }
 
-/// Without the IPv4 broadcast address, and at most 16 bits.
+/// Excludes the IPv4 broadcast address, and has at most 16 bits.
 fn last_host_number(range: IpNet) -> u64 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len()).min(16);
     ((1_u64 << bits).saturating_sub(2)).max(1)
@@ -163,7 +163,7 @@ fn host_number(range: IpNet, address: IpAddr) -> u64 {
     u64::try_from(offset).unwrap_or(u64::MAX)
 }
 
-/// FNV-1a with a final avalanche, so that similar seeds give unrelated values.
+/// Returns a hash: FNV-1a with a final avalanche, so that similar seeds give unrelated values.
 pub fn mix(seed: u64, name: &str) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325_u64;
     let hash = seed
@@ -186,7 +186,7 @@ pub(super) fn name_characters(number: u64, count: u32) -> String {
     (0..count).map(sign).collect()
 }
 
-/// `metadata.generateName` followed by five characters that `number` determines.
+/// Returns `metadata.generateName` followed by five characters that `number` determines.
 pub(crate) fn generated_name(prefix: &str, number: u64) -> String {
     // A name has at most 63 characters.
     let prefix: String = prefix.chars().take(58).collect();

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 
 pub(super) const INITIAL_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// A real cluster removes Events after an hour.
+/// The limit of Events; a real cluster removes them after an hour.
 pub(super) const MAX_EVENTS: usize = 1_000;
 
 /// The name that kube-apiserver gives its own ServiceCIDR.

@@ -15,17 +15,17 @@ use super::versions::Clock;
 use super::workloads::controller_of;
 use super::{slice_packing, slices};
 
-/// Start of kube-proxy's network programming latency.
+/// The time from which kube-proxy measures its network programming latency.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct EndpointController {
     /// The controller's slices by Service.
     slices: BTreeMap<ObjectKey, Vec<EndpointSlice>>,
-    /// The Service of each of these slices.
+    /// The Service of each slice in `slices`.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     pods: LabelIndex,
-    /// Services by the first label of their selector.
+    /// The Services by the first label of their selector.
     selectors: LabelIndex,
 }
 
@@ -35,7 +35,7 @@ impl EndpointController {
     }
 }
 
-/// Every selected pod has this label.
+/// The index of Services uses this label, which every selected pod has.
 fn first_selector_label(service: &Service) -> Option<(&String, &String)> {
     service.spec.as_ref()?.selector.as_ref()?.first_key_value()
 }
@@ -151,7 +151,7 @@ impl Store {
         Ok(format!("endpointslice/{key}"))
     }
 
-    /// Increases when anything but metadata changes.
+    /// Returns the generation, which increases when anything but metadata changes.
     fn generation(&self, key: &ObjectKey, slice: &EndpointSlice) -> i64 {
         let Some(record) = self.versions.get(ObjectKind::EndpointSlice, key) else { return 1 };
         let Ok((Object::EndpointSlice(before), _)) = Object::from_value(ObjectKind::EndpointSlice, &record.value())
@@ -164,7 +164,7 @@ impl Store {
         if content(&before) == content(slice) { generation } else { generation + 1 }
     }
 
-    /// The controller recreates its own slices with a new UID.
+    /// Removes a slice; the controller recreates its own slices with a new UID.
     pub(super) fn remove_slice(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.versions.remove(ObjectKind::EndpointSlice, key);
         if let Some(owner) = self.endpoints.owners.get(key).cloned() {
@@ -180,7 +180,7 @@ impl Store {
     }
 }
 
-/// `SetDefaults_EndpointPort`, pkg/apis/discovery/v1/defaults.go; proxies rely on it.
+/// Applies `SetDefaults_EndpointPort` (pkg/apis/discovery/v1/defaults.go), on which proxies rely.
 fn set_port_defaults(slice: &mut EndpointSlice) {
     for port in slice.ports.iter_mut().flatten() {
         port.name.get_or_insert_default();

@@ -6,8 +6,8 @@ enum PathPart<'a> {
     Index(usize),
 }
 
-/// Line and column, counted from 1, of the field `path` (as `spec.ports[0].port`) in YAML: of its key or, in a list, of
-/// the item. A missing field has the position of the nearest enclosing field.
+/// Returns line and column, counted from 1, of the field `path` (as `spec.ports[0].port`) in YAML: of its key or, in a
+/// list, of the item. For a missing field it is the position of the nearest enclosing field.
 pub fn field_position(text: &str, path: &str) -> Option<(usize, usize)> {
     let parts = parts(path);
     let mut walk = YamlWalk { events: NodeEvents::new(text)?, found: None };
@@ -67,7 +67,7 @@ impl YamlWalk<'_> {
         self.found = Some((span.start.line(), span.start.col() + 1));
     }
 
-    /// `wanted` is the rest of the path if the path leads through this node.
+    /// Reads a YAML node; `wanted` is the rest of the path if it passes through this node.
     fn node(&mut self, wanted: Option<&[PathPart<'_>]>) -> Option<()> {
         let (event, _) = self.events.next()?;
         self.begun(&event, wanted)

@@ -1,10 +1,10 @@
-//! Finds objects by label, so that a pod's change costs time for its own Services only.
+//! An index of objects by label, so that a pod's change takes time for its own Services only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::object::ObjectKey;
 
-/// (namespace, label, value).
+/// Namespace, label and value.
 type LabelTerm = (String, String, String);
 
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use super::object::{Object, WrongType};
 /// A document of a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Its first line in the text, counted from 1.
+    /// The document's first line in the text, counted from 1.
     pub line: usize,
     /// The document's text.
     pub text: String,
@@ -134,7 +134,7 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
     })
 }
 
-/// Fields missing in `kept`, the typed form: unknown or misspelt names.
+/// Returns fields that the typed form `kept` lacks: unknown or misspelt names.
 pub(super) fn lost_fields(written: &serde_json::Value, kept: &serde_json::Value) -> Vec<String> {
     let mut lost = Vec::new();
     gather_lost(written, kept, String::new(), &mut lost);
@@ -163,7 +163,7 @@ fn gather_lost(written: &serde_json::Value, kept: &serde_json::Value, path: Stri
     }
 }
 
-/// The message of a YAML error without source excerpt and position.
+/// Returns the message of a YAML error without source excerpt and position.
 pub fn plain_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);

@@ -6,7 +6,7 @@ use svclab_spec::NodeSpec;
 
 pub(super) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The Node object that a kubelet would register.
+/// Returns the Node object that a kubelet would register.
 pub(super) fn generate(node: &NodeSpec) -> Node {
     let mut labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), node.name.clone())]);
     if let Some(zone) = &node.zone {
@@ -34,7 +34,7 @@ pub(super) fn generate(node: &NodeSpec) -> Node {
     }
 }
 
-/// The manifest decides labels, annotations, taints and addresses, but not the pod ranges.
+/// Merges a manifest's Node: it replaces labels, annotations, taints and addresses, but not the pod ranges.
 pub(super) fn merge_manifest(generated: &mut Node, written: Node) {
     let labels = written.metadata.labels.unwrap_or_default();
     generated.metadata.labels.get_or_insert_default().extend(labels);

@@ -30,7 +30,7 @@ impl ObjectKey {
         ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// The key of an object without namespace.
+    /// Returns the key of an object without namespace.
     pub fn unscoped(name: &str) -> Self {
         ObjectKey { namespace: String::new(), name: name.to_owned() }
     }
@@ -48,11 +48,11 @@ impl fmt::Display for ObjectKey {
 /// A typed object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Object {
-    /// The lab builds a network namespace for it.
+    /// `v1 Pod`; the lab builds a network namespace for it.
     Pod(Box<Pod>),
     /// `v1 Service`.
     Service(Box<Service>),
-    /// One of the cluster's nodes.
+    /// `v1 Node`, one of the cluster's nodes.
     Node(Box<Node>),
     /// `discovery.k8s.io/v1 EndpointSlice`.
     EndpointSlice(Box<EndpointSlice>),
@@ -112,7 +112,7 @@ impl Object {
     }
 }
 
-/// A field has a value of the wrong type.
+/// The error that a field has a value of the wrong type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {expected}")]
 pub struct WrongType {

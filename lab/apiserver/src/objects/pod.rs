@@ -10,7 +10,7 @@ use super::allocate::Allocations;
 use super::error::ObjectError;
 use super::object::ObjectKey;
 
-/// Host number 1 is the node's own address.
+/// The first host number; 1 is the node's own.
 const FIRST_POD: u64 = 2;
 pub(super) const PENDING: &str = "Pending";
 /// Default of `terminationGracePeriodSeconds`.
@@ -20,13 +20,13 @@ const GRACE_PERIOD: i64 = 30;
 pub(super) struct PodEntry {
     pub(super) spec: PodSpec,
     pub(super) labels: BTreeMap<String, String>,
-    /// (name, protocol) to number.
+    /// Port numbers by name and protocol.
     pub(super) named_ports: BTreeMap<(String, String), i32>,
     pub(super) ready: bool,
     pub(super) terminating: bool,
     /// Not started yet; has no endpoint.
     pub(super) pending: bool,
-    /// All containers have ended; has no endpoint.
+    /// All containers have ended, and the pod has no endpoint.
     pub(super) finished: bool,
     pub(super) object: Pod,
 }
@@ -38,7 +38,7 @@ pub struct PodState {
     pub key: ObjectKey,
     /// The UID, which distinguishes pods with the same name.
     pub uid: String,
-    /// What the lab builds.
+    /// The network namespace that the lab builds.
     pub spec: PodSpec,
 }
 
@@ -77,7 +77,7 @@ impl PodEntry {
     }
 }
 
-/// `position` is the pod's number, for round-robin scheduling.
+/// Completes a new pod; `position` is its number, for round-robin scheduling.
 pub(super) fn admit(
     pod: &Pod,
     key: &ObjectKey,
@@ -148,7 +148,7 @@ fn protocol_of(port: &ContainerPort) -> String {
     port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())
 }
 
-/// Round-robin without a name.
+/// Selects a node round-robin if the pod names none.
 fn schedule<'a>(
     name: Option<&str>,
     nodes: &'a [NodeSpec],

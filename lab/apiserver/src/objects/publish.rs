@@ -1,4 +1,4 @@
-//! A file of objects for proxies that read manifests.
+//! Writes a file of objects for proxies that read manifests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Name of the file in the manifest directory.
 pub const FILE_NAME: &str = "objects.json";
 
-/// Writing the objects failed.
+/// The error of writing the objects.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the cluster's objects to {path}")]
 pub struct PublishError {

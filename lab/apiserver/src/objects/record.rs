@@ -40,7 +40,7 @@ pub struct Record {
 pub(crate) struct RecordChange {
     /// `None` for a new object.
     pub(crate) before: Option<Arc<Record>>,
-    /// For a deletion the last state with the version of the deletion.
+    /// The new state; for a deletion the last state, with the version of the deletion.
     pub(crate) record: Arc<Record>,
     pub(crate) deleted: bool,
 }
@@ -89,7 +89,7 @@ impl StoredObject for Lease {
     const STORED: ObjectKind = ObjectKind::Lease;
 }
 
-/// The fields that a field selector may name, as in kube-apiserver.
+/// Returns the fields that a field selector may name, as in kube-apiserver.
 pub(crate) fn selectable(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
         ObjectKind::Node => &["metadata.name", "spec.unschedulable"],
@@ -128,7 +128,7 @@ pub(crate) fn selectable(kind: ObjectKind) -> &'static [&'static str] {
 }
 
 impl Record {
-    /// A field of [`selectable`]; empty if missing.
+    /// Returns the value of a [`selectable`] field; empty if missing.
     pub(crate) fn field(&self, path: &str) -> String {
         match path {
             "metadata.name" => return self.key.name.clone(),

@@ -45,7 +45,7 @@ pub(super) fn admit(
     defaults(&mut spec);
     if spec.type_.as_deref() != Some("ExternalName") {
         admission.cluster_ips(&mut spec, &previous_spec)?;
-        // Claims requested and kept ports first, so that no free port collides with them.
+        // Claims requested and kept ports first, so that no allocated port collides with them.
         admission.claim_requested_node_ports(&mut spec, &previous_spec)?;
         admission.health_check_port(&mut spec, &previous_spec)?;
         admission.allocate_missing_node_ports(&mut spec)?;
@@ -147,7 +147,7 @@ impl ServiceAdmission<'_> {
     fn cluster_ips(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
         let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
         if equals(spec.cluster_ip.as_ref(), "None") && !selects && spec.ip_family_policy.is_none() {
-            // Endpoints may have families that the cluster lacks.
+            // Without a selector, endpoints may have families that the cluster lacks.
             return headless_without_selector(spec, self.pools.service_cidrs);
         }
         let ranges = self.ranges_for_families(spec)?;
@@ -249,8 +249,8 @@ impl ServiceAdmission<'_> {
         spec.external_ips.iter().flatten().try_for_each(|text| self.address("spec.externalIPs", text).map(|_| ()))
     }
 
-    /// Uses the manifest's addresses, else the previous ones, else new ones. An ingress entry without address requests
-    /// a new one with its `ipMode`.
+    /// Sets the load balancer's addresses: the manifest's, else the previous ones, else new ones. An ingress entry
+    /// without address requests a new one with its `ipMode`.
     fn publish_addresses(
         &mut self,
         service: &mut Service,
@@ -316,7 +316,7 @@ impl ServiceAdmission<'_> {
     }
 }
 
-/// Both families, the requested ones first.
+/// Sets both families, the requested ones first.
 fn headless_without_selector(spec: &mut ServiceSpec, ranges: &[IpNet]) -> Result<(), ObjectError> {
     let first = ranges.first().map_or("IPv4", |range| family_name(range.addr()));
     let families = spec.ip_families.get_or_insert_with(|| vec![first.to_owned()]);
@@ -335,7 +335,7 @@ pub(crate) fn ingress_of(service: &Service) -> Vec<LoadBalancerIngress> {
     status.and_then(|status| status.ingress.clone()).unwrap_or_default()
 }
 
-/// `IPv4` or `IPv6`.
+/// Returns `IPv4` or `IPv6`.
 pub fn family_name(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }

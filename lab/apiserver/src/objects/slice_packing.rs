@@ -12,14 +12,14 @@ use super::object::ObjectKey;
 use super::slices::{EndpointGroups, PortKey, slice_metadata, slice_ports};
 
 struct SliceDraft {
-    /// Name of the existing slice.
+    /// `None` for a new slice.
     name: Option<String>,
     family: String,
     ports: Vec<PortKey>,
     endpoints: Vec<Endpoint>,
 }
 
-/// `taken` reports names of other owners.
+/// `taken` tells whether another owner has a name.
 pub(super) fn pack(
     key: &ObjectKey,
     service: &Service,
@@ -86,7 +86,7 @@ fn pod_of(endpoint: &Endpoint) -> Option<ObjectKey> {
     Some(ObjectKey::new(target.namespace.as_deref(), target.name.as_deref()?))
 }
 
-/// A slice's family is immutable.
+/// Selects a spare slice of `family`, which is immutable.
 fn reuse_slice(spare: &mut Vec<(String, String)>, family: &str) -> Option<String> {
     let index = spare.iter().position(|(of, _)| of == family)?;
     Some(spare.remove(index).1)

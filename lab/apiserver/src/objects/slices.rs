@@ -15,7 +15,7 @@ use super::service::family_name;
 
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// Endpoints by family and resolved ports; only those of one group share slices.
+/// Endpoints by family and resolved ports; only endpoints of the same group share slices.
 pub(super) type EndpointGroups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
 
 pub(super) fn is_managed(service: &Service) -> bool {
@@ -46,7 +46,7 @@ pub(super) fn endpoint_groups<'a>(
     groups
 }
 
-/// (index in the Service, name, protocol, number).
+/// A resolved port: index in the Service, name, protocol, number.
 pub(super) type PortKey = (usize, Option<String>, String, i32);
 
 /// Omits named target ports that the pod lacks.
@@ -90,7 +90,7 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
     }
 }
 
-/// An endpoint's own zone or node (KEP-4444, KEP-3015), as in Kubernetes.
+/// Returns an endpoint's hints: its own zone or node (KEP-4444, KEP-3015), as in Kubernetes.
 fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Option<EndpointHints> {
     let for_zones = zone.map(|zone| vec![ForZone { name: zone.to_owned() }]);
     match distribution? {

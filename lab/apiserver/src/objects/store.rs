@@ -40,7 +40,7 @@ pub struct Store {
     nodes: BTreeMap<String, Node>,
     pub(super) pods: BTreeMap<ObjectKey, PodEntry>,
     pods_seen: usize,
-    /// New pods are pending until [`Store::set_running`].
+    /// Whether new pods are pending until [`Store::set_running`].
     holds_pods: bool,
     pub(super) workloads: Workloads,
     pub(super) services: BTreeMap<ObjectKey, Service>,
@@ -48,7 +48,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A cluster with the nodes and service ranges of `spec`; ignores `spec.pods`.
+    /// Creates a cluster with the nodes and service ranges of `spec`; ignores `spec.pods`.
     pub fn new(spec: ClusterSpec, options: StoreOptions) -> Self {
         let mut store = Store {
             versions: Versions::new(options.seed),
@@ -290,7 +290,7 @@ impl Store {
         self.change_pod(key, |pod, _| pod.set_ready(ready))
     }
 
-    /// Adds a deletion timestamp; endpoints become terminating and stay serving while the pod is ready.
+    /// Adds a deletion timestamp to a pod; its endpoints become terminating and stay serving while it is ready.
     pub fn set_terminating(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.change_pod(key, PodEntry::set_terminating)
     }
@@ -405,7 +405,7 @@ impl Store {
     }
 }
 
-/// Restores the allocations if `admit` fails.
+/// Runs `admit`, and restores the allocations if it fails.
 fn with_fresh_allocations<T>(
     allocations: &mut Allocations,
     owner: &str,

@@ -1,4 +1,4 @@
-//! Records of all objects and versions of all changes; plays the role of etcd.
+//! The records of all objects, and the versions of all changes: the part of etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const VIRTUAL_EPOCH: i64 = 1_767_225_600;
 /// The source of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Clock {
-    /// One second per change, from a fixed day, for determinism.
+    /// Advances a second per change, from a fixed day, for determinism.
     #[default]
     Virtual,
     /// The system clock, for realistic ages and latencies.
@@ -49,7 +49,7 @@ impl Versions {
         self.version = self.version.saturating_add(by);
     }
 
-    /// Also changes existing objects whose manifest sets no timestamp.
+    /// Also changes the creation time of existing objects whose manifest sets none.
     pub(super) fn use_clock(&mut self, clock: Clock) {
         self.clock = clock;
         let now = self.now();
@@ -91,7 +91,8 @@ impl Versions {
         Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
     }
 
-    /// Returns `false` without a new version if nothing changed. Only a new object may set `creationTimestamp`.
+    /// Stores an object. Returns `false` without a new version if nothing changed. Only a new object may set
+    /// `creationTimestamp`.
     pub(super) fn put<T: StoredObject>(&mut self, key: &ObjectKey, object: &mut T) -> bool {
         let before = self.get(T::STORED, key).cloned();
         let (now, next) = (self.now(), self.version + 1);
@@ -144,7 +145,7 @@ impl Versions {
         }
     }
 
-    /// Depends on the seed, the key and the version of the creation.
+    /// Returns a UID that depends on the seed, the key and the version of the creation.
     fn fresh_uid(&self, kind: ObjectKind, key: &ObjectKey, version: u64) -> String {
         let name = format!("{kind}/{key}@{version}");
         let (high, low) = (mix(self.seed, &name), mix(!self.seed, &name));
@@ -172,13 +173,13 @@ impl Record {
         Record { json: Bytes::from(value.to_string()), ..self.clone() }
     }
 
-    /// The parsed JSON of the object.
+    /// Returns the object's parsed JSON.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 }
 
-/// Cannot fail: the maps of Kubernetes types have string keys.
+/// Serializes an object. Cannot fail: the maps of Kubernetes types have string keys.
 fn to_json<T: StoredObject>(object: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(object).unwrap_or_default())
 }

@@ -19,7 +19,7 @@ pub(super) fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
                 Some("SCTP") => return None,
                 _ => Protocol::Tcp,
             };
-            // `Vip` mode needs only the service port.
+            // Only `Proxy` mode needs the node port.
             Some((protocol, port(entry.port)?, port(entry.node_port.unwrap_or(entry.port))?))
         })
         .collect();

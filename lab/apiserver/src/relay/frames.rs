@@ -26,7 +26,7 @@ impl EventSplitter {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// Includes the delimiter.
+    /// The event includes its delimiter.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         let length = match self.form {
             WatchFraming::Lines => self.rest.iter().position(|byte| *byte == b'\n')? + 1,

@@ -1,7 +1,7 @@
 //! Relays requests to another API server and adds faults.
 //!
-//! The other server must know the lab's tokens and does the authorization. The relay answers the faults of requests
-//! (503, 410, hostile answers) itself, and withholds, ends or adds events of watches.
+//! The other server must know the lab's tokens and does the authorization. For faults of requests the relay answers
+//! itself (503, 410, hostile answers); for faults of watches it withholds, ends or adds events.
 
 mod frames;
 mod stream;
@@ -72,7 +72,7 @@ async fn forward(
     Ok(Response::from_parts(head, body))
 }
 
-/// `None` for requests other than lists and watches.
+/// Parses a list or watch; `None` for other requests.
 fn read_query(request: &Request<Incoming>) -> Option<(ObjectPath, Query)> {
     let Some(ApiRoute::Objects(path)) = route(request.uri().path()) else { return None };
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default()).ok()?;

@@ -27,7 +27,7 @@ pub(super) struct RelayedWatch {
     bookmarks: bool,
     /// Value of `faults.closed` when this watch began.
     closed: u64,
-    /// Number of entries of `faults.added` that need no more handling.
+    /// Number of entries of `faults.added` that are older than this watch or handled.
     added: u64,
     splitter: EventSplitter,
     last: Option<Bytes>,
@@ -112,7 +112,7 @@ impl RelayedWatch {
         }
     }
 
-    /// Queues events of faults behind those already received.
+    /// Queues the events that faults add, behind the received ones.
     fn apply_faults(&mut self) -> WatchState {
         let (kind, from) = (self.kind, usize::try_from(self.added).unwrap_or(usize::MAX));
         let (seen, added) = self.shared.inspect(|state| {

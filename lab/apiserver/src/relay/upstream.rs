@@ -21,7 +21,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// An upstream at `address`.
+    /// Creates an upstream at `address`.
     pub fn new(address: SocketAddr, tls: &Tls) -> Result<Self, TlsError> {
         Ok(Upstream { address, connector: tls.connector()? })
     }
@@ -33,7 +33,7 @@ impl Upstream {
         let stream = self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         tokio::spawn(connection);
-        // Without authority, as the client sent it.
+        // Sends the path without authority, as the client did.
         let path = request.uri().path_and_query().map(|path| path.as_str().to_owned()).unwrap_or_default();
         *request.uri_mut() = path.parse().map_err(io::Error::other)?;
         *request.version_mut() = hyper::Version::HTTP_11;

@@ -1,5 +1,5 @@
-//! Validation of objects that clients write. Scenario steps bypass it: a proxy must survive objects that no API server
-//! would accept.
+//! Validates objects that API clients write. Scenario steps bypass the validation: a proxy must survive objects that no
+//! API server would accept.
 
 mod range;
 mod service;

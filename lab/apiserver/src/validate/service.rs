@@ -19,7 +19,7 @@ pub(super) fn check(service: &Service, before: Option<&Service>) -> Vec<Cause> {
         return vec![Cause::required("spec", "")];
     };
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
-    // The only error then: kube-apiserver allocates addresses before it validates other fields.
+    // An invalid cluster IP is the only error: kube-apiserver allocates addresses before it validates other fields.
     if let Some(ip) = spec.cluster_ip.as_ref().filter(|ip| kind != "ExternalName" && !is_valid_cluster_ip(ip)) {
         return vec![Cause::invalid("spec.clusterIPs[0]", &json!(ip), ADDRESS)];
     }

@@ -1,4 +1,4 @@
-//! Requires `kubectl` 1.20 or newer; skipped without it, except in CI.
+//! Tests with `kubectl` 1.20 or newer; skipped without it, except in CI.
 //!
 //! The tests pass `--validate=false`: before 1.25 `kubectl` validates with the schemas of `/openapi/v2`, which this API
 //! does not serve.
@@ -19,7 +19,7 @@ spec:
   ports: [{name: http, port: 80, targetPort: http}]
 ";
 
-/// `None` without `kubectl`.
+/// `None` if `kubectl` is missing.
 async fn kubectl(kubeconfig: &Path, arguments: &str, input: &str) -> Option<(bool, String)> {
     let cache = kubeconfig.with_extension("cache");
     let mut command = Command::new("kubectl");

@@ -115,7 +115,7 @@ async fn a_deployment_is_scaled_by_its_sub_resource() {
     let mut anew = seen;
     anew["spec"]["replicas"] = json!(0);
     assert_eq!(ask(&client, "PUT", &scale, &[], &anew.to_string()).await.0, 200);
-    // The version read before that change is stale.
+    // The body still has the previous version.
     assert_eq!(ask(&client, "PUT", &scale, &[], &scaled.to_string()).await.0, 409);
     assert_eq!(ask(&client, "PATCH", &scale, &merge, r#"{"spec":{"replicas":-1}}"#).await.0, 400);
     let strategic = [("content-type", "application/strategic-merge-patch+json")];

@@ -6,7 +6,7 @@ use kube::{Client, Config};
 use svclab_apiserver::testing::filled_store;
 use svclab_apiserver::{ApiServer, HistoryBounds, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
 
-/// A test that waits longer fails.
+/// A test that waits longer than this fails.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct ServedCluster {

@@ -40,7 +40,7 @@ impl ProbeConnection {
     }
 }
 
-/// Fails only if the socket cannot be created or bound.
+/// Sends a probe; fails only if the socket cannot be created or bound.
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     match probe.protocol {
         Protocol::Tcp | Protocol::Sctp => send_stream(origin, probe).await,
@@ -48,7 +48,7 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOut
     }
 }
 
-/// The inner error is a failed attempt.
+/// Opens a connection; the inner error is a failed attempt.
 pub(crate) async fn connect(
     origin: ProbeOrigin,
     probe: &Probe,
@@ -57,7 +57,7 @@ pub(crate) async fn connect(
     let (mut opened, start) = (None, Instant::now());
     let accepted = async {
         match socket.connect(probe.to).await {
-            // No answer yet: the caller sends a request.
+            // There is no answer yet: the caller sends a request.
             Ok(stream) => opened = Some(stream),
             Err(error) => return classify(&error),
         }
@@ -130,7 +130,7 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
             match socket.recv(&mut datagram).await {
                 Ok(length) => match question.answer(&datagram[..length]) {
                     Some(answer) => return answer,
-                    // A reply to an earlier request from the same port.
+                    // Ignores a reply to an earlier request from the same port.
                     None => continue,
                 },
                 Err(error) => return classify(&error),
@@ -149,7 +149,7 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
     namespace
         .run(move || {
             let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
-            // Ports chosen at connect can be shared between destinations.
+            // A port that the kernel chooses at connect can be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;
                 socket.bind(bind)?;
@@ -160,7 +160,7 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
         .map_err(NetnsError::io(attempt))
 }
 
-/// Wildcard and port 0 unless the probe sets them.
+/// Returns wildcard and port 0 unless the probe sets them.
 pub(super) fn source(probe: &Probe) -> SocketAddr {
     let any = sockets::anywhere(probe.to);
     let port = probe.source_port.unwrap_or(any.port());
@@ -171,7 +171,7 @@ pub(super) fn classify(error: &io::Error) -> ProbeAnswer {
     match error.kind() {
         ErrorKind::ConnectionRefused => ProbeAnswer::Refused,
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ProbeAnswer::Broken(error.to_string()),
-        // Timeout of the kernel, or a drop on output.
+        // The kernel's own timeout, or a drop on output.
         ErrorKind::TimedOut => ProbeAnswer::TimedOut,
         _ if error.raw_os_error() == Some(Errno::EPERM as i32) => ProbeAnswer::TimedOut,
         _ => ProbeAnswer::Unreachable(error.to_string()),

@@ -17,7 +17,7 @@ use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
 const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
-/// Returns an outcome per datagram.
+/// Sends the pair; returns an outcome per datagram.
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOutcome; 2], NetnsError> {
     let bind = source(probe);
     let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));

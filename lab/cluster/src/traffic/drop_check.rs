@@ -29,7 +29,7 @@ pub(crate) struct ProbeOrigin {
     pub(crate) control: Arc<Namespace>,
 }
 
-/// [`ProbeAnswer::TimedOut`] if a control's reply arrives before the answer.
+/// Waits for an answer; returns [`ProbeAnswer::TimedOut`] if a control's reply arrives first.
 ///
 /// # Errors
 /// No control was answered in time.
@@ -41,7 +41,7 @@ pub(super) async fn answer_within(
     Ok(finished_within(origin, limit, exchange).await?.unwrap_or(ProbeAnswer::TimedOut))
 }
 
-/// `None` if a control's reply arrives before the result.
+/// Waits for a result; returns `None` if a control's reply arrives first.
 pub(super) async fn finished_within<T>(
     origin: &ProbeOrigin,
     limit: Duration,
@@ -54,7 +54,7 @@ pub(super) async fn finished_within<T>(
     )))
 }
 
-/// Tests replace `control`.
+/// Waits for the result or for `control`, which tests replace.
 async fn confirmed<T, C: Future<Output = io::Result<Duration>>>(
     limit: Duration,
     exchange: impl Future<Output = T>,
@@ -88,7 +88,7 @@ async fn control(namespace: &Namespace) -> io::Result<Duration> {
     let (client, server) = (socket().await?, socket().await?);
     client.connect(server.local_addr()?).await?;
     let start = Instant::now();
-    // A task of its own, as each echo server has.
+    // The control's server has its own task, like each echo server.
     let served = tokio::spawn(echo(server));
     let mut datagram = [0; 8];
     let exchange = async {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::probe::ProbeAnswer;
 
-/// Fixed width, because deterministic runs compare bytes.
+/// Printed with fixed width, because deterministic runs compare byte counts.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl EchoRequest {
         format!("{}\n", self.0).into_bytes()
     }
 
-    /// `None` for a reply to another request.
+    /// Parses a reply; `None` if it is to another request.
     pub(super) fn answer(&self, line: &[u8]) -> Option<ProbeAnswer> {
         #[derive(serde::Deserialize)]
         struct EchoReply {

@@ -13,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::servers::{ConnectionEnds, ServerIdentity};
 
-/// RFC 9110 and RFC 5789.
+/// The methods of RFC 9110 and RFC 5789.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// Begins with a method or ends with the protocol version, unlike the lab's own requests.
+/// Whether the line begins with a method or ends with the protocol version, unlike the lab's own requests.
 pub(super) fn is_request(line: &[u8]) -> bool {
     let (first, last) = (line.split(|byte| *byte == b' ').next(), line.split(|byte| *byte == b' ').next_back());
     let begins = first.is_some_and(|word| word.len() < line.len() && METHODS.iter().any(|it| it.as_bytes() == word));
@@ -44,7 +44,7 @@ async fn answer(
         let types = value.to_str().unwrap_or_default().split([',', ';']);
         types.map(str::trim).any(|one| one == "application/json")
     });
-    // The next request follows the body.
+    // Reads the body, because the next request follows it.
     while let Some(Ok(_)) = body.frame().await {}
     let (kind, text) = if wants_json {
         ("application/json", format!("{}\n", identity.json(called)))

@@ -11,10 +11,10 @@ use tokio::net::TcpSocket;
 
 use super::drop_check::{ProbeOrigin, finished_within};
 
-/// Limited by file descriptors. Drops cost the timeout once per batch.
+/// Concurrent connections, limited by file descriptors. Dropped packets cost the timeout once per batch.
 const BATCH: u64 = 16_384;
 
-/// The ports that accept a connection within `patience`.
+/// Returns the ports that accept a connection within `patience`.
 pub(crate) async fn scan(
     origin: &ProbeOrigin,
     address: IpAddr,
@@ -46,7 +46,7 @@ pub(crate) async fn scan(
     Ok(open)
 }
 
-/// A reset on close avoids thousands of sockets in TIME_WAIT.
+/// Closes with a reset, which avoids thousands of sockets in TIME_WAIT.
 fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = sockets::tcp(address)?;
     socket.set_zero_linger()?;

@@ -44,11 +44,11 @@ pub struct Probe {
     pub to: SocketAddr,
     /// The transport protocol.
     pub protocol: Protocol,
-    /// `None`: the kernel's choice.
+    /// The source address; `None`: the kernel chooses.
     pub source_address: Option<IpAddr>,
-    /// `None`: the kernel's choice.
+    /// The source port; `None`: the kernel chooses.
     pub source_port: Option<u16>,
-    /// After this the probe counts as dropped.
+    /// The time after which the probe counts as dropped.
     pub timeout: Duration,
 }
 

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::{echo_protocol::canonical, http_echo};
 
-/// Bytes; a longer request ends the connection.
+/// In bytes; a longer request ends the connection.
 const MAX_LINE: u64 = 4096;
 
 /// A pod's running servers.
@@ -67,7 +67,7 @@ impl ServerIdentity {
 }
 
 impl EchoServers {
-    /// With `wildcard`, TCP servers listen on all addresses.
+    /// Starts the servers; with `wildcard`, TCP servers listen on all addresses.
     pub async fn start(
         namespace: &Namespace,
         identity: &ServerIdentity,
@@ -82,7 +82,7 @@ impl EchoServers {
         Ok(EchoServers { tasks })
     }
 
-    /// All sockets are closed when this returns.
+    /// Stops the servers; all sockets are closed when this returns.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -137,7 +137,7 @@ fn answer(identity: &ServerIdentity, called: ConnectionEnds, question: &[u8]) ->
 }
 
 async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, speaks_http: bool) {
-    // In one task, so that connections close with the listener.
+    // Serves all connections in one task, so that they close with the listener.
     let mut connections = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -152,7 +152,7 @@ async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, spea
     }
 }
 
-/// The first line decides between the echo protocol and HTTP.
+/// Serves a connection; the first line decides between the echo protocol and HTTP.
 async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerIdentity>, speaks_http: bool) {
     let Ok(at) = stream.local_addr() else { return };
     let called = ConnectionEnds::new(peer, at);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// More than any window (2^30 bytes, RFC 7323).
+/// The distance to a stray segment: more than any window (2^30 bytes, RFC 7323).
 const BEYOND: u32 = 1 << 30;
 const PSH_ACK: u8 = 0x18;
 const NO_OPTIONS: u8 = 5 << 4;
@@ -30,7 +30,7 @@ struct ClientSegment {
 }
 
 impl TcpTap {
-    /// Call on the thread of the namespace.
+    /// Opens a tap; call on the thread of the namespace.
     pub(crate) fn open(own: IpAddr) -> io::Result<TcpTap> {
         let domain = Domain::for_address(SocketAddr::new(own, 0));
         let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
@@ -54,7 +54,7 @@ impl TcpTap {
         }
         let heard = last.ok_or_else(|| io::Error::other(format!("no segment of {client} was captured")))?;
         let segment = segment(SocketAddr::new(self.own, heard.server_port), client, &heard);
-        // Must be 0 with IPv6; ignored otherwise.
+        // The port must be 0 with IPv6 and is ignored otherwise.
         self.socket.send_to(&segment, &SocketAddr::new(client.ip(), 0).into()).map(|_| ())
     }
 }
@@ -84,7 +84,7 @@ fn segment(server: SocketAddr, client: SocketAddr, heard: &ClientSegment) -> Vec
     segment
 }
 
-/// RFC 1071, with pseudo header.
+/// Returns the checksum of RFC 1071, with pseudo header.
 fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     let octets = |address: IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),

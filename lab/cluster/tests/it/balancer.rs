@@ -28,7 +28,7 @@ fn vip(address: &str, mode: VipMode, health: Option<u16>) -> LoadBalancerVip {
     }
 }
 
-/// The returned number is the status code of the health check.
+/// Starts a health-check server; the returned number is its status code, which tests change.
 async fn health_server(cluster: &Cluster, name: &str, address: IpAddr) -> Arc<AtomicU16> {
     let status = Arc::new(AtomicU16::new(200));
     let listener = cluster.listen(&node(name), SocketAddr::new(address, 30000)).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_vip_without_health_check_reaches_every_node() {
     cluster.set_vips(vec![vip("203.0.113.10", VipMode::Vip, None)]).await.unwrap();
     let ip = "203.0.113.10".parse().unwrap();
     assert_eq!(cluster.lb_healthy(ip).unwrap(), ["a", "b"]);
-    // No loop between load balancer and nodes.
+    // Packets do not loop between load balancer and nodes.
     assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, ProbeAnswer::TimedOut);
 }
 

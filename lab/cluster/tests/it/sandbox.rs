@@ -32,7 +32,7 @@ pub const CASES: &[SandboxCase] = &[
     case!(Helper build_one),
 ];
 
-/// Waits in a cluster with a program on each node.
+/// A helper: waits in a cluster with a program on each node.
 async fn hold() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::Dual, 3, 10)).await.unwrap();
     let sleep = ProcessSpec { program: "sleep".into(), args: vec!["600".into()], env: vec![] };
@@ -82,7 +82,7 @@ fn holders(token: &str) -> BTreeSet<String> {
     pids.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// What a run could leave on the host.
+/// Lists everything that a run could leave on the host.
 fn host_state() -> (String, BTreeSet<String>, BTreeSet<String>) {
     let names = |dir: &str| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -140,7 +140,7 @@ fn a_running_lab_can_be_entered() {
     eventually("all processes are gone", || holders(&token).is_empty());
 }
 
-/// The equivalent of `svclab exec`.
+/// Enters a host's namespaces like `svclab exec`.
 pub fn enter_place(place: &str) {
     let token = std::env::var("WANTED").unwrap();
     let found = enter::running()
@@ -155,7 +155,7 @@ async fn build_one() {
     run(&cluster, node("a"), "iptables -t nat -N HERE").await;
 }
 
-/// Runs a helper in a user namespace with its own limit; `None` if this machine cannot.
+/// Runs a helper in a user namespace in which `limit` is 0; `None` if this machine cannot.
 fn limited(limit: &str, helper: &str) -> Option<Output> {
     let inner = inside_command(helper);
     let mut command = Command::new("unshare");
@@ -176,7 +176,7 @@ fn root_needs_no_user_namespaces() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Writes current values, so that a broken sandbox changes nothing.
+/// Writes the current values, so that a broken sandbox changes nothing.
 async fn programs_cannot_write_settings_of_the_machine() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 1, 1)).await.unwrap();
     let is_root = !sandbox::lacks_root();

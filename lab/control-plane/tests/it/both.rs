@@ -31,7 +31,7 @@ struct ServerPair {
 /// Returns the unknown differences.
 pub async fn compare(programs: &Programs) -> String {
     let (tls, tokens) = (Tls::generate(&["127.0.0.1".to_owned()]).unwrap(), Tokens::new(SEED, [CLIENT.to_owned()]));
-    // A new kube-apiserver has no load balancer either.
+    // No load balancer: a new kube-apiserver has none, either.
     let options = StoreOptions { seed: SEED, max_endpoints_per_slice: 100, vip_ranges: Vec::new() };
     let store = Store::new(testing::spec(true), options);
     let options = ControlPlaneOptions {
@@ -112,7 +112,7 @@ impl ServerPair {
         }
     }
 
-    /// For a write, both results also tell whether the version increased.
+    /// Normalizes both answers; for a write, the results also tell whether the version increased.
     fn normalised(&mut self, exchange: &Exchange, path: &str, lab: &ApiAnswer, real: &ApiAnswer) -> (Value, Value) {
         let (mut normal_lab, mut normal_real) =
             (self.normal.answer(lab.code, &lab.body), self.normal.answer(real.code, &real.body));
@@ -142,7 +142,7 @@ fn replaced(value: &Value, namespace: &str) -> Value {
     serde_json::from_str(&value.to_string().replace("\"NS\"", &format!("{namespace:?}"))).unwrap()
 }
 
-/// Types and objects of the events of `path` since `version`.
+/// Returns types and objects of the events of `path` since `version`.
 async fn events(api: &ApiClient, path: &str, version: u64, normal: &Normalizer) -> Value {
     let joint = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{joint}watch=true&resourceVersion={version}&timeoutSeconds={}", EVENTS.as_secs());

@@ -21,13 +21,13 @@ pub struct Exchange {
     pub ask: String,
     pub body: Option<Value>,
     pub patch: Option<PatchType>,
-    /// Repeat until both responses are equal: a controller works in the background.
+    /// Repeat the request until both responses are equal: a controller works in the background.
     #[serde(default)]
     pub eventually: bool,
-    /// Watch the path from the version before the group's first request; the events are the response.
+    /// Whether to watch the path from the version before the group's first request; the events are the response.
     #[serde(default)]
     pub watch: bool,
-    /// Skip without kube-controller-manager.
+    /// Skip the request without kube-controller-manager.
     #[serde(default)]
     pub controllers: bool,
 }

@@ -56,7 +56,7 @@ impl DifferenceLedger {
         }
     }
 
-    /// Empty if exactly the known differences occurred.
+    /// Returns an empty text if exactly the known differences occurred.
     pub fn end(self) -> String {
         let gone = self.known.iter().enumerate().filter(|(index, _)| !self.met.contains(index));
         let gone = gone.map(|(_, known)| format!("no longer differs: {:?} in {:?}", known.fields, known.exchanges));

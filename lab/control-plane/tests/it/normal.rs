@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 const OWN: [&str; 6] = ["uid", "resourceVersion", "managedFields", "selfLink", "continue", "observedGeneration"];
-/// Time of the change behind a slice.
+/// The time of the change that updated a slice.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 pub struct Normalizer {
@@ -108,7 +108,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns field and both values; compares items of equally long lists one by one.
+/// Returns the differing fields with both values; compares items of equally long lists one by one.
 pub fn differences(lab: &Value, real: &Value) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     gather("", lab, real, &mut found);

@@ -12,12 +12,12 @@ use super::stand::{Container, ImageMode, NODE_ADDRESSES, NODE_PORT, SERVICE, Sta
 const LIMIT: Duration = Duration::from_secs(120);
 /// Seconds until Docker sends SIGKILL.
 const STOP: i32 = 30;
-/// The limit of each unpacked image, in bytes.
+/// The maximum size of each unpacked image, in bytes.
 const SIZES: [(&str, i64); 2] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 << 20)];
 
 type Case = for<'a> fn(&'a Stand) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 
-/// All cases in their modes.
+/// Returns all cases in their modes.
 pub fn all() -> impl Iterator<Item = Trial> {
     let always: [(&str, Case); 5] = [
         ("hairpin", |stand| Box::pin(hairpin(stand))),
@@ -26,12 +26,12 @@ pub fn all() -> impl Iterator<Item = Trial> {
         ("rights", |stand| Box::pin(rights(stand))),
         ("without_rights", |stand| Box::pin(without_rights(stand))),
     ];
-    // Relays of userspace mode end with the proxy, and connections with them (docs/limitations.md).
+    // Userspace mode is excluded: its relays, and with them connections, end with the proxy (docs/limitations.md).
     let with_rules: [(&str, Case); 2] =
         [("rolling_update", |stand| Box::pin(rolling_update(stand))), ("kill", |stand| Box::pin(kill(stand)))];
     let cases = WAYS.into_iter().flat_map(move |way| {
         let with_rules = with_rules.into_iter().filter(move |_| way.name != "userspace");
-        // The commands of legacy iptables do not report missing rights, so the proxy tries again.
+        // Legacy iptables is excluded: its commands do not report missing rights, so the proxy retries.
         let tells = move |(name, _): &(&str, Case)| way.name != "legacy" || *name != "without_rights";
         always.into_iter().filter(tells).chain(with_rules).map(move |(name, case)| (way, name, case))
     });
@@ -104,7 +104,7 @@ async fn cleanup(stand: &Stand) -> anyhow::Result<()> {
     let code = ended(stand, &cleaner).await?;
     ensure!(code == 0, "status {code}: {}", log(&cleaner).await?);
     let rules = stand.rules().await?;
-    // The guard of the loopback range, which kubelet shares, stays (docs/limitations.md).
+    // A clean-up keeps the guard of the loopback range, which kubelet shares (docs/limitations.md).
     let left: Vec<&String> =
         rules.iter().filter(|rule| !rule.contains("KUBE-FIREWALL") && !rule.contains("KUBE-KUBELET-CANARY")).collect();
     ensure!(left.is_empty(), "{left:?}");

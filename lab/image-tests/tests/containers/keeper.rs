@@ -14,11 +14,11 @@ use testcontainers::bollard::API_DEFAULT_VERSION;
 
 use super::versions;
 
-/// Has the process ids of the daemon's PID namespace.
+/// The variable with a `/proc` of the daemon's PID namespace.
 pub const PROC: &str = "IMAGE_TEST_PROC";
-/// The limit of the daemon's start.
+/// Time limit of the daemon's start.
 const START: Duration = Duration::from_secs(60);
-/// The limit of the end of all its processes.
+/// Time limit of the end of all its processes.
 const END: Duration = Duration::from_secs(10);
 
 struct Daemon {
@@ -76,7 +76,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// At `DOCKER_HOST` or the default socket.
+/// Finds a daemon at `DOCKER_HOST` or the default socket.
 fn running() -> Option<Daemon> {
     let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
     let socket = PathBuf::from(host.strip_prefix("unix://")?);

@@ -1,5 +1,5 @@
-//! The image in real containers: in a node's network namespace, with the lab's API and traffic. `./just image-test`
-//! builds its files.
+//! Tests the image in real containers: in a node's network namespace, with the lab's API and traffic. `./just
+//! image-test` builds the needed files.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

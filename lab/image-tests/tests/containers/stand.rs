@@ -31,7 +31,7 @@ pub const NODE_PORT: &str = "172.18.0.2:30080";
 pub const NODE_ADDRESSES: [&str; 2] = ["10.244.1.1", "172.18.0.2"];
 const PATIENCE: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
-/// In the hosts file of the node's container: tests the static program's name resolution.
+/// The API's name in the hosts file of the node's container: tests the static program's name resolution.
 const API_HOST: &str = "api.test";
 const API: &str = "127.0.0.1:6443";
 
@@ -71,7 +71,7 @@ pub struct ImageMode {
     pub flags: &'static [&'static str],
 }
 
-/// Without IPVS, which few kernels have; scenarios test it in a microVM.
+/// All modes except IPVS, which few kernels have; scenarios test it in a microVM.
 pub const WAYS: [ImageMode; 4] = [
     ImageMode { name: "iptables", image: "svcproxy", flags: &["--proxy-mode=iptables"] },
     ImageMode { name: "nftables", image: "svcproxy", flags: &["--proxy-mode=nftables"] },
@@ -85,7 +85,7 @@ pub const WAYS: [ImageMode; 4] = [
 
 pub type Container = ContainerAsync<GenericImage>;
 
-/// Dropping it removes its containers.
+/// Dropping the stand removes its containers.
 pub struct Stand {
     files: Files,
     docker: Docker,
@@ -151,7 +151,7 @@ impl Stand {
         self.api.store().write(|store| apply(store, &slice))
     }
 
-    /// As in the DaemonSet: on the node's network, read-only, with two capabilities.
+    /// Configures the proxy as in the DaemonSet: on the node's network, read-only, with two capabilities.
     pub fn proxy(&self) -> ContainerRequest<GenericImage> {
         self.with_rights(
             &["NET_ADMIN", "NET_RAW"],
@@ -159,7 +159,7 @@ impl Stand {
         )
     }
 
-    /// On the node's network.
+    /// Configures a proxy on the node's network.
     pub fn with_rights(&self, rights: &[&str], arguments: &[&str]) -> ContainerRequest<GenericImage> {
         let arguments = arguments.iter().chain(self.way.flags).copied().chain(["--cluster-cidr=10.244.0.0/16"]);
         let kubeconfig = self.folder.path().display().to_string();
@@ -176,14 +176,14 @@ impl Stand {
                 host.port_bindings = None;
             });
         if self.way.name == "legacy" {
-            // All legacy commands of the node share it.
+            // All legacy iptables commands of the node share this lock.
             let lock = self.folder.path().join("xtables.lock").display().to_string();
             request = request.with_mount(Mount::bind_mount(lock, "/run/xtables.lock"));
         }
         rights.iter().fold(request, |request, right| request.with_cap_add(*right))
     }
 
-    /// Returns once the rules are written.
+    /// Starts the proxy; returns once the rules are written.
     pub async fn start_proxy(&self) -> anyhow::Result<Container> {
         let proxy = self.proxy().start().await?;
         let synced = self.eventually("the proxy says that it is well", || self.is_healthy().then_some(())).await;
@@ -205,7 +205,7 @@ impl Stand {
         asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.split(' ').nth(1) == Some("200")))
     }
 
-    /// The answers on `times` connections.
+    /// Returns the answers on `times` connections.
     pub async fn ask(&self, from: &Container, address: &str, times: u32) -> anyhow::Result<Vec<String>> {
         let mut asked = from.exec(ExecCommand::new(["/peer", "ask", address, &times.to_string()])).await?;
         let answers = String::from_utf8(asked.stdout_to_vec().await?)?;
@@ -236,7 +236,7 @@ impl Stand {
         }
     }
 
-    /// The proxy's rules in all tables of nftables and legacy iptables.
+    /// Returns the proxy's rules in all tables of nftables and legacy iptables.
     pub async fn rules(&self) -> anyhow::Result<Vec<String>> {
         let network = network_of(&self.docker, &self.node).await?;
         let mut rules = Vec::new();
@@ -258,7 +258,7 @@ pub struct Load {
 impl Load {
     pub async fn answers(&self) -> anyhow::Result<Vec<String>> {
         let text = String::from_utf8(self.container.stdout_to_vec().await?)?;
-        // The last line may not be whole yet.
+        // Ignores the last line if it is incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         Ok(whole.lines().map(str::to_owned).collect())
     }
@@ -277,7 +277,7 @@ impl Load {
         }
     }
 
-    /// The failed requests.
+    /// Returns the failed requests.
     pub async fn failures(&self) -> anyhow::Result<Vec<String>> {
         let answers = self.answers().await?;
         ensure!(answers.len() > 100, "{answers:?}");
@@ -299,7 +299,7 @@ pub async fn log(container: &Container) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&written).into_owned())
 }
 
-/// A `/proc` file of the container's process.
+/// Returns a `/proc` file of the container's process.
 pub async fn process_file(docker: &Docker, container: &Container, name: &str) -> anyhow::Result<PathBuf> {
     let state = docker.inspect_container(container.id(), None).await?.state.context("no state")?;
     let pid = state.pid.filter(|pid| *pid > 0).context("the container has ended")?;
@@ -319,7 +319,7 @@ fn peer(files: &Files, tag: &str, words: &[&str]) -> ContainerRequest<GenericIma
         .with_host_config_modifier(|host| host.network_mode = Some("none".to_owned()))
 }
 
-/// Returns the images' tag.
+/// Loads the images; returns their tag.
 async fn load(docker: &Docker, files: &Files) -> anyhow::Result<String> {
     let mut tag = None;
     for archive in &files.images {
@@ -351,7 +351,7 @@ fn ip(network: &Path, words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On a point-to-point link, as kindnet and Calico wire pods.
+/// Uses a point-to-point link, as kindnet and Calico do.
 fn wire_pod(node: &Path, pod: &Path, number: u8) -> anyhow::Result<()> {
     ip(node, &format!("link add pod{number} type veth peer name eth0 netns {}", pod.display()))?;
     ip(node, &format!("addr add 10.244.1.1/32 dev pod{number}"))?;
@@ -372,7 +372,7 @@ fn wire_client(node: &Path, client: &Path) -> anyhow::Result<()> {
     ip(client, "route add default via 172.18.0.2")
 }
 
-/// With TLS and a token; writes a kubeconfig for the proxy.
+/// Serves with TLS and a token; writes a kubeconfig for the proxy.
 fn serve_api(network: &File, folder: &Path) -> anyhow::Result<ApiServer> {
     let node = NodeSpec {
         name: NODE.to_owned(),

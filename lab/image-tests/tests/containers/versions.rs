@@ -1,5 +1,5 @@
-//! A Docker daemon refuses API paths of a newer version, and `testcontainers` asks for the newest. Its requests exist
-//! in Docker 20.10 (1.41): this socket replaces the version by the daemon's.
+//! A Docker daemon refuses API paths of a newer version, and `testcontainers` asks for the newest, although its
+//! requests exist in Docker 20.10 (1.41). This socket replaces the requested version by the daemon's.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ pub fn less(one: &str, other: &str) -> bool {
     numbers(one) < numbers(other)
 }
 
-/// Translates for the daemon at `to` until this process ends.
+/// Forwards connections to the daemon at `to` until this process ends.
 ///
 /// # Errors
 /// Cannot listen at `from`.

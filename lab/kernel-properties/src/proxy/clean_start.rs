@@ -25,7 +25,7 @@ pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
 
 type RulesByChain = BTreeMap<(&'static str, String), Vec<String>>;
 
-/// The guard of the loopback range. A proxy keeps it, because `route_localnet` may stay set.
+/// The guard of the loopback range, which a proxy keeps, because `route_localnet` may stay set.
 const GUARD: &str = "KUBE-FIREWALL";
 const GUARD_JUMP: &str = "-j KUBE-FIREWALL";
 
@@ -46,7 +46,7 @@ fn same_rules(found: &Rules, found_relays: &Relays, fresh: &Rules, fresh_relays:
     Err(format!("{table} {chain} is\n{}\nand after a clean start it is\n{}", rules(&found), rules(&fresh)))
 }
 
-/// Without empty built-in chains. Sorts jumps there: a deleted jump returns at another position.
+/// Omits empty built-in chains, and sorts their rules: a re-added jump has another position.
 fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
     let mut chains = RulesByChain::new();
     for (table, chain) in rules.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
@@ -63,7 +63,7 @@ fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
     chains
 }
 
-/// Without hash sizes, which depend on a set's first owner.
+/// Omits hash sizes, which depend on a set's first owner.
 fn sets(state: &NodeState) -> Vec<String> {
     let set = |set: &svclab_sim::set::IpSet| {
         let mut elements: Vec<String> = set.elements.iter().map(|element| format!("{element:?}")).collect();
@@ -73,7 +73,7 @@ fn sets(state: &NodeState) -> Vec<String> {
     state.sets.sets.iter().map(set).collect()
 }
 
-/// Without draining servers, which a clean start does not have.
+/// Omits draining servers, which a clean start does not have.
 fn servers(state: &NodeState) -> Vec<String> {
     let service = |service: &svclab_sim::ipvs::VirtualService| {
         let mut service = service.clone();

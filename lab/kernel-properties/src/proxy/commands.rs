@@ -16,7 +16,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// No command lists relays.
+    /// Omits relays, which no command lists.
     pub(super) fn dump(&self) -> Result<Dump, String> {
         let mut dump = Dump::default();
         for family in &self.families {
@@ -63,14 +63,14 @@ impl Commands {
         run("nft", &["-f", "-"], Some(&format!("{}{text}", gone.collect::<String>()))).map(|_| ())
     }
 
-    /// In between IPVS expires every connection (`expire_nodest_conn`).
+    /// Deletes and recreates the virtual servers; in between IPVS expires every connection (`expire_nodest_conn`).
     pub(super) fn restore_servers(&self, servers: &str) -> Result<(), String> {
         run("ipvsadm", &["-C"], None)?;
         until_forgotten()?;
         run("ipvsadm", &["-R"], Some(servers)).map(|_| ())
     }
 
-    /// The command of a family and variant, such as `ip6tables-nft-save`.
+    /// Returns the command of a family and variant, such as `ip6tables-nft-save`.
     fn iptables(&self, family: Family, what: &str) -> String {
         let command = if family == Family::V4 { "iptables" } else { "ip6tables" };
         let variant = match self.variant {
@@ -101,7 +101,7 @@ fn addresses(printed: &str) -> String {
     printed.lines().filter_map(line).collect()
 }
 
-/// Heading lines of `/proc/net/ip_vs_conn`.
+/// The number of heading lines of `/proc/net/ip_vs_conn`.
 const HEADINGS: usize = 1;
 
 fn until_forgotten() -> Result<(), String> {

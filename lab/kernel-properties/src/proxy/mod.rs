@@ -20,14 +20,14 @@ use svcproxy::model::{Change, Family};
 use commands::{Commands, rules};
 use start::{RelayThread, SyncJob};
 
-/// Relays run until this is dropped.
+/// Rules of all nodes; relays run until this is dropped.
 pub struct AppliedRules {
     pub dumps: BTreeMap<String, Dump>,
     relays: Vec<RelayThread>,
 }
 
 impl AppliedRules {
-    /// As if the proxies were killed: the rules stay.
+    /// Ends the relays as if the proxies were killed: the rules stay.
     pub fn end_relays(&mut self) {
         self.relays.clear();
     }
@@ -51,14 +51,14 @@ async fn everywhere<T: Send + 'static>(
     Ok(done.await?.into_iter().collect())
 }
 
-/// Like a restart with new settings over the previous cluster's rules: a full sync of the first objects (`salt` decides
-/// how many), then a partial sync of the rest. The result must equal a clean start's.
+/// Runs proxies over the previous cluster's rules, like a restart with new settings: a full sync of the first objects
+/// (`salt` decides how many), then a partial sync of the rest. Fails unless the rules equal a clean start's.
 pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u64) -> Result<AppliedRules, String> {
     let changes: Arc<[Change]> = accepted(&cluster.objects)?.into();
     let nodes = cluster.objects.nodes.len();
     let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
     let done = everywhere(lab, cluster, |name| {
-        // The two writers of iptables-nft tables alternate.
+        // Alternates between the two writers of iptables-nft tables.
         let by_netlink = variant == Variant::Nft && salt.is_multiple_of(2);
         let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
         let config = Config { variant, writer, ..node::config(&cluster.world, name) };

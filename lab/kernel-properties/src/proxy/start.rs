@@ -24,7 +24,7 @@ use svcproxy::relay::limits::RelayLimits;
 use svcproxy::relay::{RelayBackends, RelayEngine, tcp, udp};
 use tokio::sync::oneshot;
 
-/// The timeout of relays: longer than any test.
+/// The idle timeout of relays: longer than any test.
 const SILENT: Duration = Duration::from_secs(3600);
 
 /// The time after which nftables mode has done every delayed deletion.

@@ -48,7 +48,7 @@ fn by_tables(inside: &CaseContext<'_>) {
     whole_frame(inside.name.trim_start_matches("nftables_"), Mode::Nftables, inside.cases, inside);
 }
 
-/// Relays are slow.
+/// Tries fewer clusters, because relays are slow.
 fn by_relays(inside: &CaseContext<'_>) {
     whole_frame(inside.name.trim_start_matches("userspace_"), Mode::Userspace, inside.cases.div_ceil(2), inside);
 }

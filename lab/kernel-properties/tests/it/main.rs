@@ -1,4 +1,4 @@
-//! In the sandbox, each case in its own process, and in microVMs.
+//! Each case runs in its own process, in the sandbox or in a microVM.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -9,7 +9,7 @@ use svclab_oracle::Mode;
 
 /// Clusters per testbed by default: emulation is slow.
 const FEW: u32 = 3;
-/// The testbed of each run; the others run each night.
+/// The testbed that every run uses; the others are for nightly runs.
 const EACH_TIME: &str = "bridge_dual_stack";
 
 pub fn cases() -> Vec<KernelCase> {

@@ -1,4 +1,4 @@
-//! Clusters of recipes, by the lab's address plan (`docs/scenarios.md`).
+//! Builds clusters from recipes, with the lab's address plan (`docs/scenarios.md`).
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::cluster::ClusterModel;
 use crate::settings::{DetectLocalMode, NodePortAddress, ProxySettings};
 use crate::world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, World};
 
-/// The primary family is first.
+/// Returns the recipe's families, the primary one first.
 pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
     match recipe.families {
         Families::V4 => &[Family::V4],
@@ -112,7 +112,7 @@ impl Recipe {
         }
     }
 
-    /// The caller of a node is an endpoint only if a number selects it.
+    /// A recipe's number can also select the calling pods, which come last.
     fn pod_places(&self, nodes: &[NodeMachine], families: &[Family]) -> Vec<PodMachine> {
         let mut places: Vec<PodMachine> = Vec::new();
         let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));

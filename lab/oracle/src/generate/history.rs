@@ -74,7 +74,7 @@ fn change() -> impl Strategy<Value = HistoryChange> {
 }
 
 impl History {
-    /// At the start and after each change.
+    /// Returns the cluster at the start and after each change.
     pub fn states(&self) -> Vec<ClusterModel> {
         let mut now = Timeline::new(self.start.clone());
         let mut states = vec![now.build()];
@@ -120,7 +120,7 @@ impl Timeline {
     fn apply(&mut self, change: &HistoryChange) {
         match change {
             HistoryChange::Add(service) => {
-                // The address plan has room for 50.
+                // The address plan has room for 50 services.
                 match self.deleted.iter().position(|gone| *gone) {
                     Some(free) => {
                         self.deleted[free] = false;

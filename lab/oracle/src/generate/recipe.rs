@@ -7,15 +7,15 @@ use crate::world::ReversePath;
 pub struct Recipe {
     pub families: Families,
     pub point_to_point: bool,
-    /// The node's ends of point-to-point links have the gateway address.
+    /// Whether the node's ends of point-to-point links have the gateway address.
     pub link_gateways: bool,
-    /// An overlay connects the pods of different nodes.
+    /// Whether an overlay connects the pods of different nodes.
     pub overlay: bool,
-    /// A second interface between nodes' pods, without overlay.
+    /// Whether nodes reach each other's pods by a second interface, without overlay.
     pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
-    /// Besides the caller on each node.
+    /// In addition to the calling pod on each node.
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
@@ -54,7 +54,7 @@ pub enum DeclaredAddresses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRecipe {
     pub node: u8,
-    /// A node has at most one: the first.
+    /// At most one pod per node: the first.
     pub host_network: bool,
 }
 
@@ -73,7 +73,7 @@ pub enum NodePortsRecipe {
     Unset,
     Word(NodePortAddress),
     NodeNetwork,
-    /// The addresses of the first node.
+    /// Ranges of the first node's addresses only.
     FirstNode,
     WithLoopback,
 }
@@ -112,26 +112,26 @@ pub struct ServiceRecipe {
     pub stack: ServiceFamilies,
     pub internal_local: bool,
     pub external_local: bool,
-    /// The timeout in seconds.
+    /// The timeout of session affinity, in seconds.
     pub affinity: Option<u16>,
     pub ports: Vec<PortRecipe>,
-    /// Numbers in a pool of all services.
+    /// Numbers of addresses in a pool that all services share.
     pub external_ips: Vec<u8>,
-    /// Numbers in a pool of all services.
+    /// Numbers of addresses in a pool that all services share.
     pub ingress: Vec<(u8, IngressMode)>,
     pub source_ranges: Vec<SourceRangeRecipe>,
     pub endpoints: Vec<EndpointRecipe>,
     pub hints: HintsRecipe,
-    /// Endpoints of the second slice have another target port.
+    /// Whether endpoints of the second slice have another target port.
     pub other_targets: bool,
-    /// Ports of the third slice have unknown names.
+    /// Whether ports of the third slice have unknown names.
     pub other_names: bool,
-    /// Each slice has some of the ports only.
+    /// Whether each slice has only some of the ports.
     pub disjoint: bool,
     /// Bits of [`ServiceRecipe::LEFT_OUT`], for fields with their default.
     pub left_out: u16,
     pub claims: Option<ClaimRecipe>,
-    /// The second of the creation time.
+    /// The seconds of the creation time.
     pub created: Option<u8>,
     /// Bits for what proxies ignore: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN
     /// slice, a load balancer with a host name.
@@ -148,7 +148,7 @@ pub struct ClaimRecipe {
 }
 
 impl ClaimRecipe {
-    /// Addresses without a port are only shared.
+    /// Without its port, a claimed address is only shared.
     pub const WHAT: [&'static str; 4] = ["clusterIP", "ports.port", "ports.nodePort", "healthCheckNodePort"];
 }
 
@@ -195,9 +195,9 @@ pub enum IngressMode {
 pub struct PortRecipe {
     /// Index in [`crate::Protocol::ALL`].
     pub protocol: u8,
-    /// Only LoadBalancer services use this; every NodePort port has a node port.
+    /// Whether a LoadBalancer service allocates a node port; a NodePort service always does.
     pub node_port: bool,
-    /// As the port before, with another protocol.
+    /// Repeats the previous number with another protocol.
     pub same_number: bool,
 }
 
@@ -226,7 +226,7 @@ pub enum EndpointCondition {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndpointRecipe {
-    /// Modulo the number of pods; the callers come last.
+    /// Index of the pod, modulo their number; the calling pods are last.
     pub pod: u8,
     pub condition: EndpointCondition,
     /// Index of the slice, modulo three.
@@ -235,7 +235,7 @@ pub struct EndpointRecipe {
     pub without_node: bool,
     /// Bits of [`EndpointRecipe::LEFT_OUT`].
     pub left_out: u8,
-    /// Bits of zones and nodes for [`HintsRecipe::Odd`].
+    /// Bits that select the hinted zones and nodes for [`HintsRecipe::Odd`].
     pub hinted: u8,
 }
 
@@ -249,7 +249,7 @@ pub enum DuplicateEndpoint {
     None,
     /// The next slice repeats the endpoint.
     Same,
-    /// A pod that had, or now has, the address, in the same slice or the next.
+    /// The same or the next slice has another pod with this address: an older or a newer one.
     Other(EndpointCondition),
 }
 

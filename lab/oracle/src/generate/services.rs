@@ -110,7 +110,7 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     serde_json::from_value(object).ok()
 }
 
-/// Omits fields that have their default.
+/// Omits the recipe's fields that have their default.
 fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
     let single = spec["clusterIPs"].as_array().is_none_or(|all| all.len() < 2);
     let defaults = [
@@ -123,7 +123,7 @@ fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
         ("sessionAffinity", spec["sessionAffinity"] == "None"),
         ("externalTrafficPolicy", spec["externalTrafficPolicy"] == "Cluster"),
         ("loadBalancerSourceRanges", spec["loadBalancerSourceRanges"] == json!([])),
-        // The default is three hours.
+        // The default timeout is three hours.
         ("sessionAffinityConfig", true),
     ];
     if let Some(fields) = spec.as_object_mut() {
@@ -196,7 +196,7 @@ fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
         if exposes(recipe.node_port) {
             port["nodePort"] = json!(30_000 + 20 * service.number_for("ports.nodePort", index) + position);
         } else if service.leaves_out("ports.targetPort") {
-            // Clients write 0 for no node port.
+            // Some clients write 0 for no node port.
             port["nodePort"] = json!(0);
         }
         port

@@ -8,7 +8,7 @@ use crate::world::ReversePath;
 
 type Reduction = fn(&mut Recipe);
 
-/// Large reductions are first.
+/// The reductions, large ones first.
 const REDUCTIONS: [Reduction; 24] = [
     only_service::<0>,
     only_service::<1>,

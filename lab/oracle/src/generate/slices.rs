@@ -1,4 +1,4 @@
-//! Up to three slices per family of a service.
+//! Generates up to three slices per family of a service.
 
 use std::net::IpAddr;
 
@@ -59,7 +59,7 @@ fn slice(
     for endpoint in &service.endpoints {
         let Some(pod) = world.pods.get(usize::from(endpoint.pod) % world.pods.len().max(1)) else { continue };
         let Some(address) = address::first_of(&pod.addresses, family) else { continue };
-        // A pod has one state in all slices: that of its first endpoint.
+        // A pod has the same state in all slices: that of its first endpoint.
         let first = service.endpoints.iter().find(|other| same_pod(other, endpoint, world)).unwrap_or(endpoint);
         // Copies are one endpoint only if all slices have the same ports.
         let alike = !(service.other_targets || service.other_names || service.disjoint);

@@ -12,7 +12,7 @@ use super::recipe::{
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
 
-/// At most three nodes, six pods and four services.
+/// Draws at most three nodes, six pods and four services.
 pub fn recipes() -> impl Strategy<Value = Recipe> {
     let families = prop_oneof![3 => Just(Families::V4), 1 => Just(Families::V6), 2 => Just(Families::Dual)];
     // A value that is drawn last does not change the rest of a seed's cluster.
@@ -38,7 +38,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     })
 }
 
-/// Recipes on the machines of `testbed`: draws services and settings.
+/// Draws services and settings for the machines of `frame`.
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
     (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
         services,
@@ -138,7 +138,7 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
     )
 }
 
-/// No bit in three of eight cases, one bit in three, any bits in two.
+/// Draws no bit in three of eight cases, one bit in three, and any bits in two.
 fn some_bits(number: usize) -> impl Strategy<Value = u16> {
     let all = u16::MAX >> (16 - number);
     prop_oneof![3 => Just(0), 3 => (0..number).prop_map(|bit| 1 << bit), 2 => 0..=all]

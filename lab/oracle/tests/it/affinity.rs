@@ -16,7 +16,7 @@ fn web(endpoints: &[&str]) -> TestCluster {
 
 const ALL: [&str; 3] = ["x@node-a", "y@node-b", "z@node-b"];
 
-/// Each step: second, source, destination, pods that may answer, pod that answers.
+/// Runs the steps. Columns: second, source, destination, pods that may answer, pod that answers.
 fn follow(cluster: &TestCluster, affinity: &mut Affinity, steps: &str) {
     for step in steps.lines().map(str::trim).filter(|step| !step.is_empty()) {
         let cells: Vec<&str> = step.split('|').map(str::trim).collect();
@@ -65,7 +65,7 @@ fn an_endpoint_that_leaves_is_replaced() {
         &mut affinity,
         "1.0 | pod/caller-c | 10.96.0.1:80 | x z | x",
     );
-    // The client met both within the timeout.
+    // The client has reached both pods within the timeout.
     follow(&web(&ALL), &mut affinity, "2.0 | pod/caller-c | 10.96.0.1:80 | x y | x");
 }
 

@@ -273,7 +273,7 @@ fn node_ports_answer_on_node_port_addresses() {
         loopback/node-a      | 127.0.0.1:30080    | web*1/1>node-a
         ",
     );
-    // The page closes IPv4, kube-proxy opens it.
+    // The documentation closes IPv4, kube-proxy opens it.
     cluster(vec![range("fd00::/8")])
         .expect("client/laptop@node-a | 172.18.0.2:30080 | undefined | node-port-addresses-other-family");
     let closed = cluster(vec![]).with(|world| world.proxy.localhost_node_ports = false);

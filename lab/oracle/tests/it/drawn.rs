@@ -26,16 +26,16 @@ const WORDS: [&str; 12] = [
 ];
 
 const NEVER: [&str; 3] = [
-    // Proxies ignore it, and the controller makes none.
+    // Proxies ignore a slice without ports, and the controller creates none.
     "slice.ports.port -",
     "slice.ports.port 0",
-    // Only proxies with KEP-6032 know the word.
+    // Only proxies with KEP-6032 know `localhost`.
     "nodePortAddresses localhost",
 ];
 
 /// Fields that every generated object has.
 const ALWAYS: [&str; 19] = [
-    // Proxies need a range and an address.
+    // Proxies need a pod range and an address.
     "node.podCIDRs",
     "node.status.addresses",
     "node.status.addresses.address",
@@ -149,7 +149,7 @@ fn shapes(objects: &Objects, world: &World) -> BTreeSet<String> {
     shapes
 }
 
-/// Without mode and scheduler, which tests set.
+/// Lists settings without mode and scheduler, which tests set.
 fn wiring_and_settings(world: &World) -> Vec<String> {
     let proxy = &world.proxy;
     let cni = match world.cni {
@@ -211,7 +211,7 @@ fn pairs(objects: &Objects) -> BTreeSet<String> {
     shapes
 }
 
-/// The first few clusters have most shapes.
+/// Checks that the generator draws every shape of a cluster.
 pub fn can_be_drawn(objects: &Objects, world: &World) {
     let mut missing = shapes(objects, world);
     missing.retain(|shape| !NEVER.contains(&shape.as_str()));

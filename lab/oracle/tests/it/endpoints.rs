@@ -10,7 +10,7 @@ fn with(endpoints: &[&str]) -> TestCluster {
     web().slice("web", PORT, endpoints)
 }
 
-/// API EndpointConditions and KEP-1669.
+/// Sources: API EndpointConditions and KEP-1669.
 #[test]
 fn ready_endpoints_come_before_terminating_ones() {
     let rows: [(&[&str], &str); 8] = [
@@ -43,7 +43,7 @@ fn absent_conditions_are_ready_and_serving() {
         (json!({"ready": false}), "reject"),
         (json!({"ready": false, "terminating": true}), "x*1/1>client"),
         (json!({"ready": false, "terminating": true, "serving": false}), "reject"),
-        // publishNotReadyAddresses: the controller sets ready on every endpoint.
+        // With publishNotReadyAddresses the controller sets `ready` on every endpoint.
         (json!({"ready": true, "terminating": true, "serving": false}), "x*1/1>client"),
     ];
     for (conditions, promise) in rows {

@@ -39,7 +39,7 @@ fn every_rule_decides_some_promise() {
         Rule::Scheduled,
         Rule::ExternalIpsShut,
     ];
-    // A ready endpoint needs no reason, and generated objects keep families and ranges apart.
+    // Rules that no promise to a generated cluster names.
     let unsaid = [Rule::Ready, Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Undecided];
     let mut reached: BTreeMap<Rule, usize> = BTreeMap::new();
     let mut undefined = 0;

@@ -17,7 +17,7 @@ fn answers(cluster: &TestCluster) -> Vec<(Family, u16, Option<u16>, Option<usize
     checks.map(|check| (check.family, check.port, check.status(), check.local_endpoints)).collect()
 }
 
-/// Counts addresses, not ports, and ready endpoints only.
+/// The health check counts addresses, not ports, and ready endpoints only.
 #[test]
 fn ready_local_endpoints_count() {
     let rows: [(&[&str], u16, usize); 6] = [

@@ -1,4 +1,4 @@
-//! Invalid objects cause no panic.
+//! Invalid objects do not make the oracle panic.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -47,7 +47,7 @@ fn external_local_restricts_outside_sources() {
     );
 }
 
-/// The source stays, so the reply goes to the pod directly.
+/// The packet keeps its source address, so the reply goes to the pod directly.
 #[test]
 fn a_pods_call_of_another_nodes_port_may_go_astray() {
     TestCluster::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])

@@ -23,7 +23,7 @@ use svclab_oracle::{
 
 use crate::drawn;
 
-/// The target port of most services.
+/// The slice ports of most services.
 pub const PORT: &str = "[{port: 8080}]";
 
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl TestCluster {
         self
     }
 
-    /// Every kind of address (port 80, node port 30080).
+    /// A service with every kind of address (port 80, node port 30080).
     pub fn web(fields: &str, endpoints: &[&str]) -> TestCluster {
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], \
@@ -104,7 +104,7 @@ impl TestCluster {
         TestCluster::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
     }
 
-    /// The spec is in YAML.
+    /// Adds a service; `spec` is YAML.
     pub fn service(self, name: &str, spec: &str) -> TestCluster {
         self.labelled(name, json!({}), spec, json!([]))
     }
@@ -188,7 +188,7 @@ impl TestCluster {
         }
     }
 
-    /// In userspace mode `client` stands for the relaying node.
+    /// Like `expect`; in userspace mode `client` stands for the relaying node.
     pub fn expect_if_relayed(&self, table: &str) {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {

@@ -6,7 +6,7 @@ fn with(endpoints: &[&str]) -> TestCluster {
     TestCluster::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice("web", PORT, endpoints)
 }
 
-/// The caller is on node-a, in zone a.
+/// The calling pod is on node-a, in zone a.
 #[test]
 fn hints_apply_if_every_endpoint_has_one() {
     let rows: [(&str, [&str; 3], &str, &str); 10] = [

@@ -23,7 +23,7 @@ fn three() -> TestCluster {
 /// client's).
 #[test]
 fn internal_external_masquerade() {
-    // source, address, service | default | no pod detection | masqueradeAll | both
+    // Columns: source, address, service | default | no pod detection | masqueradeAll | both settings
     let table = "
         pod       ClusterIP    1 | both- | both- | both+ | both+
         pod       NodePort     1 | both+ | both+ | both+ | both+
@@ -179,7 +179,8 @@ fn node_ports() {
             })
     };
     let both = |seen: &str| format!("here*1/2>{seen}, there*1/2>{seen}");
-    // nodePortAddresses, localhostNodePorts | second IPv4 address | 127.0.0.1 | second IPv6 address
+    // Columns: nodePortAddresses, localhostNodePorts; whether the second IPv4 address, 127.0.0.1 and the second IPv6
+    // address answer
     let rows: [(&[&str], bool, bool, bool, bool); 6] = [
         (&[], true, true, true, true),
         (&[], false, true, false, true),
@@ -248,8 +249,8 @@ fn external_traffic_policy() {
     );
 }
 
-/// Each row has the endpoints, then the ones that answer a pod at the cluster IP, then the ones that answer a host
-/// outside at the load-balancer address under policy Local.
+/// Each row has the endpoints, then the ones that answer a pod at the cluster IP, then the ones that answer an outside
+/// host at the load-balancer address under policy Local.
 #[test]
 fn terminating_endpoints() {
     let rows: [(&[&str], &str, &str); 6] = [

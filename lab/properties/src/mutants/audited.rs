@@ -1,4 +1,4 @@
-//! The findings of `svclab audit` on nodes with a mutant.
+//! Checks that `svclab audit` finds the mutants.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,7 +30,7 @@ impl AuditScore {
 /// Nodes on which an equivalent mutant must have no finding.
 const NODES: usize = 9;
 
-/// Until an audit has a finding.
+/// Audits nodes with the mutant until an audit has a finding.
 pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     let mut found = AuditScore { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
     let mut enough = 0;

@@ -28,7 +28,7 @@ use crate::sweep::in_mode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
     Broken,
-    /// No question has another outcome, for this reason.
+    /// The mutant changes no outcome, for this reason.
     Equivalent(&'static str),
 }
 
@@ -92,7 +92,7 @@ pub struct MutantScore {
 }
 
 impl MutantScore {
-    /// An equivalent mutant must load in several clusters.
+    /// An equivalent mutant must load in several clusters and break nothing.
     pub fn is_right(&self) -> bool {
         match self.mutant.expectation {
             Expectation::Broken => !self.noticed.is_empty(),
@@ -101,7 +101,7 @@ impl MutantScore {
     }
 }
 
-/// As many clusters suffice to notice a mutant, or to call it equivalent.
+/// The number of clusters that suffice to notice a mutant, or to call it equivalent.
 const ENOUGH: usize = 3;
 
 /// The error describes a disagreement that exists without any mutant.
@@ -112,7 +112,7 @@ pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<Mutation
 impl MutationFixture {
     fn new(mode: Mode, number: u64, questions: usize) -> Result<MutationFixture, String> {
         let mut recipe = recipe(number);
-        // Few clusters have all settings that mutants need.
+        // Sets what mutants need, because few clusters have all these settings.
         recipe.families = [Families::Dual, Families::V4, Families::Dual][number as usize % 3];
         recipe.proxy.detect =
             [DetectRecipe::ClusterCidr, DetectRecipe::Interface, DetectRecipe::NodeCidr][number as usize / 2 % 3];
@@ -122,7 +122,7 @@ impl MutationFixture {
             recipe.proxy.node_ports = NodePortsRecipe::Unset;
         }
         if mode == Mode::Nftables && number.is_multiple_of(4) {
-            // By default node ports answer on primary addresses only.
+            // The default answers on primary addresses only.
             recipe.proxy.node_ports = NodePortsRecipe::Word(NodePortAddress::All);
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
@@ -141,7 +141,8 @@ impl MutationFixture {
         }
         let mut cluster = in_mode(&recipe, mode);
         if number.is_multiple_of(4) && cluster.world.proxy.scheduler != Scheduler::WeightedRoundRobin {
-            // By itself, round robin is for clusters of few pods, whose services rarely have several endpoints.
+            // `in_mode` selects round robin only for clusters of few pods, whose services rarely have several
+            // endpoints.
             cluster.world.proxy.scheduler = Scheduler::RoundRobin;
         }
         let all = cluster.questions();
@@ -159,7 +160,7 @@ impl MutationFixture {
         let has_ranges = recipe.services.iter().any(|service| !service.source_ranges.is_empty());
         for (number, question) in all.into_iter().enumerate() {
             let promise = oracle.ask(&question);
-            // With source ranges, all calls of load balancers are asked: few callers are in only one range.
+            // With source ranges, asks every question about load-balancer addresses: few callers are in only one range.
             if number % step != 0 && !(has_ranges && is_balanced(&promise)) {
                 continue;
             }
@@ -172,7 +173,7 @@ impl MutationFixture {
         Ok(MutationFixture { states, cluster, networks, asked, waiting })
     }
 
-    /// `None`: the mutant changes nothing. The error: the rules do not load.
+    /// `None` if the mutant changes nothing. The error: its rules do not load.
     fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, BuildError>> {
         let mut states = self.states.clone();
         let mut changed = false;

@@ -148,7 +148,7 @@ fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String
     })
 }
 
-/// `external-tcp-3` becomes `tcp-3`.
+/// Renames `external-tcp-3` to `tcp-3`.
 fn past(prefix: &'static str) -> impl Fn(&str) -> Option<String> {
     move |chain| {
         let (nodeport, rest) = chain.strip_prefix("nodeport-").map_or(("", chain), |rest| ("nodeport-", rest));
@@ -156,7 +156,7 @@ fn past(prefix: &'static str) -> impl Fn(&str) -> Option<String> {
     }
 }
 
-/// `local-tcp-1-of-3` becomes `short-circuit-tcp-3` or `tcp-1`.
+/// Renames `local-tcp-1-of-3` to `short-circuit-tcp-3` or `tcp-1`.
 fn of_local(all: bool) -> impl Fn(&str) -> Option<String> {
     move |chain| {
         let (nodeport, rest) = chain.strip_prefix("nodeport-").map_or(("", chain), |rest| ("nodeport-", rest));
@@ -170,7 +170,7 @@ fn of_local(all: bool) -> impl Fn(&str) -> Option<String> {
     }
 }
 
-/// `tcp-3` becomes `tcp-2`.
+/// Turns `tcp-3` into `tcp-2`.
 fn fewer(chain: &str) -> Option<String> {
     let (name, number) = chain.rsplit_once('-')?;
     let number: u32 = number.parse().ok()?;
@@ -321,7 +321,7 @@ fn refusals() -> Vec<Mutant> {
     ]
 }
 
-/// `loadBalancerSourceRanges`.
+/// Mutants of the rules for `loadBalancerSourceRanges`.
 #[rustfmt::skip]
 fn firewall() -> Vec<Mutant> {
     vec![

@@ -1,4 +1,4 @@
-//! Each edit returns whether it changed anything.
+//! Edits of rules; each returns whether it changed anything.
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::masked::Masked;
@@ -55,7 +55,7 @@ impl ChainsOf {
         changed
     }
 
-    /// Moves each selected target to the rule before.
+    /// Moves each selected target to the previous selected rule.
     pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&RuleTarget) -> bool) -> bool {
         let mut targets: Vec<RuleTarget> =
             self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
@@ -109,7 +109,7 @@ pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
     }
 }
 
-/// By a prefix length that is `bits` shorter.
+/// Widens a network: its prefix length becomes `bits` shorter.
 pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
     let length = masked.prefix().unwrap_or(0).saturating_sub(bits);
     Masked::network(masked.address(), length).unwrap_or(masked)

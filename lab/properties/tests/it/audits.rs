@@ -1,4 +1,4 @@
-//! Audits find mutants, and nothing in fresh rules.
+//! Audits find mutants, and have no findings for fresh rules.
 
 use std::cell::Cell;
 
@@ -58,7 +58,7 @@ fn userspace_mode_is_clean() {
     no_false_alarm(Mode::Userspace);
 }
 
-/// No rule and no socket shows these.
+/// Neither rules nor sockets show these mutants.
 const IN_MEMORY: [&str; 6] = [
     "listening ports are rotated",
     "the first endpoint gets no connection",

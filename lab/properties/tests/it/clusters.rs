@@ -12,7 +12,7 @@ fn promises_are_kept(mode: Mode) {
     assert!(counts.disputed * 500 > counts.questions, "{counts:?}");
     let share = |verdict: usize| counts.verdicts[verdict] * 1000 / counts.questions;
     let [deliver, drop, reject, either, untouched, undefined] = [0, 1, 2, 3, 4, 5].map(share);
-    // In thousandths.
+    // Thousandths of all questions.
     assert!(deliver >= 250 && drop >= 15 && reject >= 80 && either >= 1 && untouched >= 150, "{counts:?}");
     assert!(undefined <= 20, "too much is judged by nothing: {counts:?}");
 }
@@ -46,7 +46,7 @@ fn a_seed_is_a_sweep() {
     }
 }
 
-/// Refused calls of a node's address are left out: without a listening socket the node rejects them anyway.
+/// Ignores promised rejects at a node's address: without a listening socket the node rejects such packets anyway.
 #[test]
 fn without_rules_every_service_fails() {
     let mut tried = 0;
@@ -58,7 +58,7 @@ fn without_rules_every_service_fails() {
         for question in cluster.questions().iter().skip(seed as usize % 7).step_by(7) {
             let promise = oracle.ask(question);
             let delivers = match &promise.verdict {
-                // A call of an endpoint's own address needs no rules.
+                // A call to an endpoint's own address needs no rules.
                 PromisedVerdict::Deliver(delivery) => {
                     delivery.backends.iter().all(|backend| backend.address != question.to)
                 }

@@ -1,4 +1,4 @@
-//! The changes of health checks add up to the oracle's promise, also after partial syncs.
+//! After any full and partial syncs, the health checks that the proxy reported are the oracle's.
 
 use std::collections::BTreeMap;
 

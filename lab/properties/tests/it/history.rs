@@ -51,7 +51,7 @@ pub(crate) fn change(write: ApiWrite) -> Option<Change> {
     }
 }
 
-/// Without draining destinations (weight 0) and numbers of listening ports and endpoints.
+/// Removes draining destinations (weight 0) and numbers of listening ports and endpoints.
 fn settled(dump: &Dump) -> Dump {
     let serving = dump.servers.lines().filter(|line| !line.ends_with("-w 0"));
     let named = |text, family| name_listening_ports(text, family, &dump.relays);
@@ -72,7 +72,7 @@ fn of_others(dump: &Dump) -> Vec<String> {
     foreign.map(str::to_owned).collect()
 }
 
-/// One sync per state, and a restart before state `crash + 1`.
+/// Syncs once per state, and restarts the proxy before state `crash + 1`.
 fn stepwise(states: &[ClusterModel], node: &str, crash: usize) -> Proxies {
     let world = &states[0].world;
     let mut proxies = Proxies::start(world, node, inhabited(&states[0]));
@@ -120,7 +120,7 @@ fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
         prop_assert_eq!(of_others(&found), of_others(&untouched), "{}", way);
         prop_assert!(!proxies.sync().unwrap(), "{}: a second sync sends something", way);
         proxies.require_full_sync();
-        // IPVS mode lists draining destinations in every sync.
+        // In IPVS mode a full sync may also change draining destinations.
         prop_assert!(
             !proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs,
             "{}: a full sync sends something",

@@ -20,7 +20,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab_properties::sweep::{runner, seed};
 
-/// Panics with the smallest failing value. Seed and `property` decide which values are drawn.
+/// Runs `test` on drawn values, which seed and `property` decide; panics with the smallest failing one.
 fn check_all<S: Strategy>(property: u64, cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
 where
     S::Value: Debug,

@@ -11,7 +11,7 @@ use svclab_properties::judge::outcomes;
 use svclab_properties::sweep::{cases, in_mode, networks};
 use svclab_sim::network::{Outcomes, PacketVerdict as Found};
 
-/// The reachable endpoints, or the kind of refusal.
+/// Returns the reachable endpoints, or the kind of refusal.
 fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     let addresses = |backends: &[Backend]| backends.iter().map(|backend| backend.address).collect();
     match &promise.verdict {
@@ -52,7 +52,7 @@ fn iptables_and_nftables_agree() {
     agree(Mode::Nftables, 202, 1);
 }
 
-/// `alike`: equal flows per flow that is not compared, at least.
+/// `alike`: the minimum number of equal flows per flow that is not compared.
 fn agree(with: Mode, property: u64, alike: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));
     check_all(property, cases() / 5, &recipes(), |recipe| {

@@ -1,4 +1,4 @@
-//! Sizes are formulas of services and endpoints.
+//! Numbers of rules and elements are formulas of services and endpoints.
 
 use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, NodePortAddress, Objects, World};
@@ -11,7 +11,7 @@ struct ServiceShape {
     affinity: bool,
 }
 
-/// All endpoints are on one node.
+/// Puts all endpoints on one node.
 fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> ClusterModel {
     let node = json!({"metadata": {"name": "node-a"}, "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]}});
     let mut objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
@@ -68,11 +68,11 @@ fn size_of(cluster: &ClusterModel) -> [usize; 3] {
     [state.v4.len() + state.nft.len(), members + elements, servers]
 }
 
-/// A rule per fixed address and node port; the mark of sources that are not pods; per endpoint a draw, the hairpin mark
-/// and the translation, with affinity a check.
+/// A service has a rule per fixed address and node port; the mark of sources that are not pods; per endpoint a draw,
+/// the hairpin mark and the translation, with affinity a check.
 ///
-/// An external chain: mark and jump under policy Cluster; under Local pods, mark and jump of the node's packets, jump,
-/// and the local draws.
+/// The chain of external addresses has mark and jump under policy Cluster; under Local the short circuits of pods and
+/// of the node (mark, jump), a jump, and the local draws.
 fn formula(kind: ServiceShape, endpoints: usize) -> usize {
     let draws = endpoints * if kind.affinity { 2 } else { 1 };
     let inside = 1 + 1 + draws + 2 * endpoints;
@@ -154,11 +154,12 @@ fn ipvs_rules_do_not_grow() {
     }
 }
 
-/// Without affinity elements only: per frontend one and one per endpoint, the cluster IP, a hairpin per endpoint; under
-/// policy Local also the short circuit's.
+/// Without affinity a service adds only elements: per frontend one and one per endpoint, the cluster IP, a hairpin per
+/// endpoint; under policy Local also the short circuit's.
 ///
-/// Affinity adds per endpoint a check, a draw, and two rules that remember and translate; the mark of sources that are
-/// not pods and a jump; for external addresses two rules, or under Local three with checks and draws again.
+/// Affinity adds rules: per endpoint a check, a draw, and two that remember and translate; the mark of sources that are
+/// not pods, and a jump; for external addresses two rules, or under Local three and another check and draw per
+/// endpoint.
 #[test]
 fn nftables_elements_grow_by_a_formula() {
     for kind in kinds() {
@@ -188,8 +189,8 @@ fn nftables_elements_grow_by_a_formula() {
     }
 }
 
-/// A frontend has two rules (forwarded and local packets), three if external under policy Local. A listening port has
-/// two (accept redirected packets, reject others), and policy Local needs another port.
+/// A frontend has two rules (forwarded and local packets), an external one under policy Local three. A listening port
+/// has two (accept redirected packets, reject others), and policy Local needs a second port.
 #[test]
 fn userspace_rules_grow_with_services_alone() {
     for kind in kinds() {

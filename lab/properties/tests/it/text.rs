@@ -85,7 +85,7 @@ fn strings(value: &Value) -> usize {
     }
 }
 
-/// Counts the strings of all objects together.
+/// Replaces string number `at`, counted over all objects.
 fn spoil_one<T: Serialize + DeserializeOwned>(objects: &mut [T], at: &mut usize, text: &str) -> bool {
     objects.iter_mut().any(|object| {
         let mut value = serde_json::to_value(&*object).unwrap();
@@ -113,7 +113,7 @@ fn spoil(objects: &mut Objects, at: usize, text: &str) {
         || spoil_one(&mut objects.nodes, &mut at, text);
 }
 
-/// As many rules as were written, in built-in and `KUBE-` chains only.
+/// Checks that a listing has as many rules as were written, in built-in and `KUBE-` chains only.
 fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<bool, TestCaseError> {
     let (changes, refused) = changes(objects);
     for node in &world.nodes {

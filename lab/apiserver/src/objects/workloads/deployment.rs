@@ -82,7 +82,7 @@ impl Store {
         self.put_deployment(key, deployment);
     }
 
-    /// The current template gets the highest revision.
+    /// Gives the ReplicaSet of the current template the highest revision; returns the revision.
     fn assign_revision(&mut self, sets: &[ObjectKey], new: &ObjectKey) -> u64 {
         let highest = sets.iter().filter(|set| *set != new).map(|set| self.revision(set)).max().unwrap_or(0);
         let own = self.revision(new);
@@ -127,7 +127,7 @@ impl Store {
     }
 }
 
-/// Depends on the template alone, so that an old template finds its old ReplicaSet.
+/// Returns a hash of the template alone, so that an old template finds its old ReplicaSet.
 fn template_hash(spec: &DeploymentSpec) -> String {
     name_characters(mix(0, &serde_json::to_string(&spec.template).unwrap_or_default()), HASH_LENGTH)
 }

@@ -22,7 +22,7 @@ pub(super) struct Workloads {
     sets: BTreeMap<ObjectKey, ReplicaSet>,
     /// Objects to reconcile.
     queue: BTreeSet<(ObjectKind, ObjectKey)>,
-    /// The controllers are running: their own writes do not start them again.
+    /// Whether the controllers are running; their own writes do not start them again.
     busy: bool,
 }
 
@@ -51,7 +51,7 @@ fn owned_by(kind: ObjectKind, owner: &ObjectMeta) -> OwnerReference {
     }
 }
 
-/// Returns field and problem.
+/// Returns a field and its problem.
 fn selector_problem(selector: &LabelSelector, template: Option<&ObjectMeta>) -> Option<(&'static str, &'static str)> {
     if selector.match_expressions.as_ref().is_some_and(|all| !all.is_empty()) {
         return Some(("spec.selector.matchExpressions", "the lab's controllers take matchLabels alone"));
@@ -84,7 +84,7 @@ impl Store {
         self.workloads.busy = false;
     }
 
-    /// Removes the objects that it controlled.
+    /// Removes the objects that a removed workload controlled.
     pub(super) fn workload_removed(&mut self, kind: ObjectKind, key: &ObjectKey) {
         if kind == ObjectKind::Deployment {
             let Some(deployment) = self.workloads.deployments.remove(key) else { return };
@@ -106,7 +106,7 @@ impl Store {
         let _: Result<(), ObjectError> = self.remove_one(kind, key);
     }
 
-    /// Without pods that have ended.
+    /// Omits pods that have ended.
     fn pods_of(&self, set: &ObjectKey, metadata: &ObjectMeta) -> Vec<ObjectKey> {
         let first = ObjectKey { namespace: set.namespace.clone(), name: String::new() };
         let inside = self.pods.range(first..).take_while(|(key, _)| key.namespace == set.namespace);

@@ -78,7 +78,7 @@ impl Store {
         Ok(pod)
     }
 
-    /// Pods that are not ready first, then the youngest, as in Kubernetes.
+    /// Selects pods that are not ready first, then the youngest, as in Kubernetes.
     fn surplus_pods(&self, pods: &[ObjectKey], count: usize) -> Vec<ObjectKey> {
         let mut ranked: Vec<&ObjectKey> = pods.iter().collect();
         let rank = |key: &&ObjectKey| {

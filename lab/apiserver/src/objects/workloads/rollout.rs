@@ -17,7 +17,7 @@ pub(super) struct ReplicaCounts {
 pub(super) enum RolloutPace {
     /// Removes all old pods before it creates a new one.
     Recreate,
-    /// Maximum number of pods above `wanted`, and of ready pods below it.
+    /// At most `surge` pods more than wanted, and at most `unavailable` ready pods fewer.
     Rolling { surge: i32, unavailable: i32 },
 }
 
@@ -48,7 +48,7 @@ fn resolve_bound(bound: &IntOrString, wanted: i32, up: bool) -> i32 {
     }
 }
 
-/// `spec.replicas` of the new and of each old ReplicaSet.
+/// Returns the next `spec.replicas` of the new and of each old ReplicaSet.
 pub(super) fn next(pace: RolloutPace, wanted: i32, new: ReplicaCounts, old: &[ReplicaCounts]) -> (i32, Vec<i32>) {
     let asked: Vec<i32> = old.iter().map(|set| set.wanted).collect();
     match pace {

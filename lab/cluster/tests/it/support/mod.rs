@@ -1,6 +1,6 @@
 //! Runs each case in its own process and sandbox, which must be entered before any thread exists.
 //!
-//! A machine that cannot do so skips the case, except in CI.
+//! On a machine without sandbox a case is skipped, or fails in CI.
 
 pub mod clusters;
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -21,11 +21,11 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
 pub enum SandboxCase {
-    /// Runs in the sandbox on a multi-threaded runtime.
+    /// A case that runs in the sandbox on a multi-threaded runtime.
     Inside(&'static str, fn() -> Boxed),
     /// Runs outside and may start helpers.
     Outside(&'static str, fn()),
-    /// Not a test: a program that `inside_command` runs in the sandbox.
+    /// No test, but a program that `inside_command` runs in the sandbox.
     Helper(&'static str, fn() -> Boxed),
 }
 

@@ -19,7 +19,7 @@ use svcproxy::model::Family;
 
 use crate::support::CaseContext;
 
-/// Over TCP and UDP, with endpoints on the first three pods.
+/// A service over TCP and UDP whose endpoints are the first three pods.
 fn cluster(testbed: &Testbed) -> ClusterModel {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
     let endpoint = |pod| EndpointRecipe { pod, ..EndpointRecipe::default() };
@@ -67,7 +67,7 @@ impl DamagedTestbed {
     }
 }
 
-/// The kernel contradicts the simulator, which has the old rules, and the oracle; with the new rules only the oracle
+/// The kernel contradicts oracle and simulator while the simulator has the old rules; with the new ones only the oracle
 /// disagrees.
 pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
@@ -82,7 +82,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
             text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
         };
         let after = bench.damage("node-a", without).await;
-        // The expected answers do not arrive.
+        // A short timeout: the expected answers do not arrive.
         let seen = bench.ask(&case, &mut ProbeState { patience: Duration::from_secs(1), ..pace.clone() }).await;
         assert!(!case.against_simulator(&seen).is_empty());
         let promised: Vec<String> = case.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
@@ -107,7 +107,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// Relays that end, and relays that lack an endpoint.
+/// Judges notice relays that have ended, and relays that lack an endpoint.
 pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let mut bench = DamagedTestbed::build().await;
@@ -117,7 +117,7 @@ pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
         let case = bench.case();
         let mut seen = bench.ask(&case, &mut pace).await;
         assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
-        // One endpoint gets the turns of another.
+        // Falsifies the observations: one endpoint gets the turns of another.
         assert_eq!(round_robin::out_of_turn(&case, &seen), []);
         assert!(round_robin::looked_at(&case).0 > 0);
         for seen in &mut seen {
@@ -150,7 +150,7 @@ pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// Every single packet is correct; only the χ² test fails.
+/// Every single packet is correct; only the χ² test notices wrong shares.
 pub fn of_shares_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let bench = DamagedTestbed::build().await;

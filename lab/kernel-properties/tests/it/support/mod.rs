@@ -1,5 +1,5 @@
-//! Each case runs in its own process, in the sandbox or a microVM, without which it is skipped, or fails if `CI` is
-//! set.
+//! Each case runs in its own process, in the sandbox or a microVM. Where neither works it is skipped, or fails if `CI`
+//! is set.
 
 #[allow(dead_code, reason = "the tests of svclab use the rest")]
 #[path = "../../../../tests/support/nightly.rs"]
@@ -21,7 +21,7 @@ const CLUSTER: u32 = 60;
 pub struct CaseContext<'a> {
     pub name: &'a str,
     pub seed: u64,
-    /// On all testbeds together.
+    /// Clusters on all testbeds together.
     pub cases: u32,
     pub runtime: &'a Runtime,
 }
@@ -64,7 +64,7 @@ impl KernelCase {
 pub fn main(parts: &[CaseGroup]) -> ExitCode {
     let mut args = std::env::args();
     if args.next().is_some_and(|program| program.rsplit('/').next() == Some("svclab")) {
-        // This program acts as svclab inside and outside the microVM.
+        // The test binary acts as svclab inside and outside the microVM.
         return svclab::cli::main();
     }
     if args.next().as_deref() == Some("--inside") {
