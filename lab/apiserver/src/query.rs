@@ -179,7 +179,7 @@ fn check_combinations(raw: &QueryPairs, watch: bool, initial_events: Option<bool
     Ok(())
 }
 
-/// Only a list with a limit defaults to the exact version.
+/// Without `resourceVersionMatch`, only a list with a limit requests the exact version.
 fn version_match(raw: &QueryPairs, watch: bool, limit: Option<usize>) -> Result<VersionMatch, ApiError> {
     let text = raw.get("resourceVersion");
     let version = match text {

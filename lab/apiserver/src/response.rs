@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 
-/// The size limit of kube-apiserver, in bytes.
+/// Maximum size of a body in bytes, as in kube-apiserver.
 const LARGEST: usize = 3 << 20;
 
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;

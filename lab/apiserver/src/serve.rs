@@ -74,7 +74,7 @@ impl ApiServer {
         Ok(ApiServer { service, addresses, gates, _listeners: tasks })
     }
 
-    /// In the order given to [`ApiServer::start`].
+    /// The listeners' addresses, in the order given to [`ApiServer::start`].
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -144,7 +144,7 @@ impl ConnectionService {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, gate: Arc<Gate>) {
-        // A shut gate lets no reset through.
+        // Waits, because a shut gate lets no reset through.
         gate.open().await;
         if self.resets() {
             // Closing a socket with linger time zero sends a reset.
@@ -184,7 +184,7 @@ impl ConnectionService {
         self.context.shared.inspect(|state| state.faults.refusal) == Some(ServerRefusal::Reset)
     }
 
-    /// Also waits for the gate to open.
+    /// Waits for the fault "reset" and for the gate to open.
     async fn wait_for_reset(&self, gate: &Gate) {
         let mut ticks = self.context.shared.ticks();
         while gate.is_shut() || !self.resets() {

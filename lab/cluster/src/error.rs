@@ -49,13 +49,13 @@ impl ClusterError {
         ClusterError::Invalid { item: item.into(), problem: problem.into() }
     }
 
-    /// For `map_err`.
+    /// Converts the error, for `map_err`.
     pub fn kernel(attempted: impl Into<String>) -> impl FnOnce(NetnsError) -> Self {
         let attempted = attempted.into();
         move |source| ClusterError::Kernel { attempted, source }
     }
 
-    /// For `map_err`.
+    /// Converts the error, for `map_err`.
     pub fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let attempted = attempted.into();
         move |source| ClusterError::Io { attempted, source }

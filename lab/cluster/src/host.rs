@@ -124,7 +124,7 @@ pub(super) async fn prepare(namespace: &Namespace, role: HostRole, ipv6: bool) -
 }
 
 pub(super) struct NodeNetwork {
-    /// Contains no rules.
+    /// The bridges' namespace, which contains no rules.
     pub(super) namespace: Arc<Namespace>,
     segments: Vec<BridgeSegment>,
 }

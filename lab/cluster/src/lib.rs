@@ -137,7 +137,7 @@ impl Cluster {
         self.publish_places()
     }
 
-    /// Stopping also closes connections.
+    /// Starts or stops a pod's servers; stopping also closes connections.
     pub async fn set_serving(&self, namespace: &str, name: &str, serving: bool) -> Result<(), ClusterError> {
         self.pod(namespace, name)?.serve(serving).await
     }

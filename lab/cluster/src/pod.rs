@@ -20,7 +20,7 @@ const FIRST_LINK: u32 = 1000;
 pub(super) struct Pod {
     pub(super) spec: PodSpec,
     pub(super) namespace: Arc<Namespace>,
-    /// With host network, all addresses of the node.
+    /// Where servers listen; with host network, all addresses of the node.
     listen: Vec<IpAddr>,
     /// Node's end of the link; `None` with host network.
     link: Option<u32>,

@@ -254,7 +254,7 @@ async fn supervise(
     .collect();
     let status = child.wait().await;
     for reader in readers {
-        // A grandchild may keep the pipe open.
+        // Limits the wait: a grandchild may keep the pipe open.
         let _ = timeout(Duration::from_millis(500), reader).await;
     }
     end.send_replace(Some(status.map_or(ProcessEnd::Signaled(0), ProcessEnd::from)));

@@ -36,7 +36,7 @@ const MOST_PASSED: u64 = 1_000;
 
 pub struct ControlPlaneOptions<'a> {
     pub programs: &'a Programs,
-    /// Primary family first.
+    /// The ranges, the primary family first.
     pub service_cidrs: &'a [IpNet],
     pub max_endpoints_per_slice: usize,
     pub tls: &'a Tls,

@@ -107,7 +107,7 @@ pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario]
     score
 }
 
-/// Rules that do not load also count as noticed.
+/// Whether a scenario noticed the mutant; rules that do not load also count.
 fn is_red(report: &ScenarioReport) -> bool {
     let red = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
     report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))

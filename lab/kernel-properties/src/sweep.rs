@@ -28,7 +28,7 @@ const QUESTIONS: usize = 18;
 /// Number of tries to shrink, and of questions per try.
 const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// Of as many clusters, one gets broken rules and another foreign rules.
+/// Of this number of clusters, one gets broken rules and another foreign rules.
 const ALTER: u64 = 6;
 
 pub fn cases() -> u32 {

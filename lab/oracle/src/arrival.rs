@@ -68,7 +68,7 @@ pub(crate) fn of_question<'a>(
     let interface = match (from_this_node, by_node) {
         (_, true) => None,
         (true, false) => Some(pod_interface(world, &question.from)),
-        // An overlay's interface name matches no pod prefix, either.
+        // The name of an overlay's interface matches no pod prefix, either.
         (false, false) => Some(world.incoming.others.as_deref().unwrap_or("eth0")),
     };
     Arrival { node, source, by_node, from_this_node, pod: detect(objects, world, node, source, interface) }

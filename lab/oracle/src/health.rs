@@ -7,7 +7,7 @@ use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
 
-/// A service's health check on one node, by the proxy of one family.
+/// The result of a service's health check on one node; each family's proxy counts its own endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     pub namespace: String,

@@ -7,7 +7,7 @@ use crate::world::{PodName, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protocol {
-    /// Also the protocol of objects that name none.
+    /// TCP is also the protocol of objects that name none.
     #[default]
     Tcp,
     Udp,
@@ -43,7 +43,8 @@ pub enum PacketSource {
     Node(String),
     /// A node, from its loopback address.
     Loopback(String),
-    /// A host outside, whose packets enter at a node: for a node's address, at that node.
+    /// A host outside the cluster. `enters` is the node where its packets enter: a packet to a node's address enters
+    /// there.
     Outside {
         client: String,
         enters: String,

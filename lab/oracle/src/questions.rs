@@ -1,4 +1,4 @@
-//! Every kind of source for every service address, and addresses of no service.
+//! Generates questions: from every kind of source to every service address, and to addresses of no service.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

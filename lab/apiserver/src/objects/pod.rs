@@ -24,7 +24,7 @@ pub(super) struct PodEntry {
     pub(super) named_ports: BTreeMap<(String, String), i32>,
     pub(super) ready: bool,
     pub(super) terminating: bool,
-    /// Not started yet; has no endpoint.
+    /// The pod has not started yet, and has no endpoint.
     pub(super) pending: bool,
     /// All containers have ended, and the pod has no endpoint.
     pub(super) finished: bool,

@@ -18,9 +18,9 @@ const AFFINITY_SECONDS: i32 = 10_800;
 const INGRESS_IP: &str = "status.loadBalancer.ingress[].ip";
 
 pub(super) struct AddressPools<'a> {
-    /// Primary family first.
+    /// The ranges, the primary family first.
     pub(super) service_cidrs: &'a [IpNet],
-    /// Empty without a load balancer.
+    /// Ranges of load-balancer addresses; empty without a load balancer.
     pub(super) vip_ranges: &'a [IpNet],
     pub(super) seed: u64,
 }
@@ -287,7 +287,7 @@ impl ServiceAdmission<'_> {
         Ok(())
     }
 
-    /// Services with different ports may share an address.
+    /// Claims an address, which Services with different ports may share.
     fn share_published_address(&mut self, spec: &ServiceSpec, address: IpAddr) -> Result<(), ObjectError> {
         let port = |port: &ServicePort| {
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());

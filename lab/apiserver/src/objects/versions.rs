@@ -49,7 +49,7 @@ impl Versions {
         self.version = self.version.saturating_add(by);
     }
 
-    /// Also changes the creation time of existing objects whose manifest sets none.
+    /// Sets the clock, and the creation time of existing objects whose manifest sets none.
     pub(super) fn use_clock(&mut self, clock: Clock) {
         self.clock = clock;
         let now = self.now();

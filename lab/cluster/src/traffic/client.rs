@@ -149,7 +149,7 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
     namespace
         .run(move || {
             let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
-            // A port that the kernel chooses at connect can be shared between destinations.
+            // Otherwise does not bind: a port that the kernel chooses at connect can be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;
                 socket.bind(bind)?;

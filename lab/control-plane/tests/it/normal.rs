@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 const OWN: [&str; 6] = ["uid", "resourceVersion", "managedFields", "selfLink", "continue", "observedGeneration"];
-/// The time of the change that updated a slice.
+/// The annotation with the time of the change that updated a slice.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 pub struct Normalizer {

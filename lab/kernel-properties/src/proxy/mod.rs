@@ -1,4 +1,5 @@
-//! `start` runs proxies with the real kernel, `commands` lists the result, `clean_start` checks it.
+//! `start` runs proxies with the real kernel, `commands` lists the rules, `clean_start` compares them with a clean
+//! start's.
 
 mod clean_start;
 mod commands;

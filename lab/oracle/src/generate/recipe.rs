@@ -15,7 +15,7 @@ pub struct Recipe {
     pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
-    /// In addition to the calling pod on each node.
+    /// The pods in addition to the calling pod on each node.
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
@@ -54,7 +54,7 @@ pub enum DeclaredAddresses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRecipe {
     pub node: u8,
-    /// At most one pod per node: the first.
+    /// Only the first such pod of a node is on the host network.
     pub host_network: bool,
 }
 
@@ -148,7 +148,7 @@ pub struct ClaimRecipe {
 }
 
 impl ClaimRecipe {
-    /// Without its port, a claimed address is only shared.
+    /// A service that claims an address without its port only shares the address.
     pub const WHAT: [&'static str; 4] = ["clusterIP", "ports.port", "ports.nodePort", "healthCheckNodePort"];
 }
 

@@ -79,7 +79,7 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
                 IngressMode::Newer => json!("Anycast"),
             };
             let addresses = pool(&[*number], "203.0.113.", "2001:db8:113::");
-            // An address has one ipMode: the first entry wins.
+            // All entries of an address must have the same ipMode, so only the first entry remains.
             let fresh = addresses.iter().filter(|address| !ingress.iter().any(|entry| entry["ip"] == json!(address)));
             let entries: Vec<Value> = fresh.map(|address| json!({"ip": address, "ipMode": mode})).collect();
             ingress.extend(entries);

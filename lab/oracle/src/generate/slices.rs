@@ -87,7 +87,7 @@ fn slice(
             && matches!(first.copy, DuplicateEndpoint::Other(_))
             && number == if in_front { own } else { next }
         {
-            // A contradicting copy omits no condition.
+            // An endpoint's copy with another state omits no condition.
             let state = EndpointRecipe { condition: other, left_out: 0, ..*first };
             let both_stay = !other.terminates() && !first.condition.terminates();
             let moved = alike && both_stay;

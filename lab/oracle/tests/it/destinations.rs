@@ -171,7 +171,7 @@ fn a_disputed_address_goes_to_the_cluster_ip_or_the_oldest_service() {
         .made("00:00:00")
         .service("undated", "{clusterIP: 10.96.0.2, externalIPs: [198.51.100.7, 198.51.100.8], ports: [{port: 80}]}")
         .service("other", "{clusterIP: 10.96.0.3, externalIPs: [198.51.100.8], ports: [{port: 80}]}")
-        // A node's address with the number of a node port.
+        // An external IP that is a node's address, with the number of a node port.
         .service("node", "{clusterIP: 10.96.0.4, externalIPs: [172.18.0.3], ports: [{port: 30080}]}")
         .slice("evil", PORT, &["evil@node-a"])
         .slice("kube", PORT, &["kube@node-a"])

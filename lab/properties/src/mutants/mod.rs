@@ -153,7 +153,7 @@ impl MutationFixture {
             |states| SimulatedMachines::build_with(&cluster, states, &waiting).map_err(|error| error.to_string());
         let networks = Networks { machines: build(&states)?, bare: build(&BTreeMap::new())? };
         let step = (all.len() / questions.max(1)).max(1);
-        // An even step would select the same destinations repeatedly.
+        // Uses an odd step: an even one would select the same destinations repeatedly.
         let step = if step > 1 { step | 1 } else { step };
         let oracle = cluster.oracle();
         let mut asked = Vec::new();
