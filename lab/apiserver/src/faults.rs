@@ -64,7 +64,7 @@ pub(super) struct ActiveFaults {
     pub(super) hostile: Option<&'static HostileAnswer>,
     pub(super) hostile_answers: usize,
     pub(super) hostile_bytes: usize,
-    /// Number of closes, and whether the last one was abrupt.
+    /// How often watches were closed, and whether abruptly last time.
     pub(super) closed: (u64, bool),
     /// Relay: versions older than this get 410 Gone.
     pub(super) oldest_version: u64,

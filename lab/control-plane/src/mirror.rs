@@ -146,7 +146,7 @@ impl ObjectWriter<'_> {
         let collection = wire::collection(self.kind, Some(&self.key.namespace));
         let made = self.api.ask(Method::POST, &collection, JSON, Some(&main)).await?;
         if made.code == 409 && made.body["reason"] == "AlreadyExists" {
-            // Every API server creates some objects itself: namespaces, the ServiceCIDR of its flags.
+            // API servers create some objects themselves: namespaces, the ServiceCIDR that their flags set.
             let there = self.api.get(&self.path()).await?;
             let there = WireObject { main: overlaid(&there.body, &new.main), ..WireObject::default() };
             return self.change(&there, &WireObject { status: None, ..new.clone() }).await;

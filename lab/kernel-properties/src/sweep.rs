@@ -253,7 +253,7 @@ fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u
     AlteredRules { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
 }
 
-/// Builds the cluster in `mode`; in IPVS mode `salt` selects a scheduler that depends on addresses or turns only.
+/// Builds the cluster in `mode`; in IPVS mode `salt` selects a scheduler that chooses by address or in turn.
 fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;

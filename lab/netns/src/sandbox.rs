@@ -162,7 +162,7 @@ fn is_first_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() == FIRST)
 }
 
-/// Whether rights such as large netlink buffers are missing.
+/// Whether root privileges, such as larger netlink buffers, are missing.
 #[must_use]
 pub fn lacks_root() -> bool {
     outside().is_some() && !is_first_user_namespace()

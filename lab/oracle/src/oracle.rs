@@ -98,7 +98,7 @@ impl<'a> Oracle<'a> {
             Protocol::Tcp => false,
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
-            // No documentation decides between drop and reject without endpoints.
+            // Without endpoints, documentation leaves open whether to drop or reject.
             return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
         }
         if unspoken {

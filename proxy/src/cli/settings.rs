@@ -227,7 +227,7 @@ impl Settings {
     }
 }
 
-/// The flag of a field or of its mapping, else the field's path.
+/// The field's flag (of a feature gate: the gates' flag), else its path.
 fn flag_of(path: &str) -> String {
     let path = if path.starts_with("featureGates.") { "featureGates" } else { path };
     let flag = FIELDS.iter().find(|field| field.path == path).and_then(|field| field.flag);

@@ -9,7 +9,7 @@ use tracing::warn;
 
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// At the limit, a new connection closes one of the listener that has most, preferably the longest idle one.
+/// At the limit, a new connection replaces one of the listener with the most connections, preferably the longest idle.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit(Arc<SharedLimit>);
 

@@ -71,7 +71,7 @@ pub trait PacketFilter {
         self.inner().map_or(Ok(None), |inner| inner.generation())
     }
 
-    /// Whether only this filter has changed the tables since the last list or the known generation.
+    /// Whether no other program has changed the tables since they were last listed or confirmed.
     fn is_untouched(&mut self, now: Option<u32>) -> bool {
         self.inner().is_some_and(|inner| inner.is_untouched(now))
     }

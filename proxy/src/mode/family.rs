@@ -306,7 +306,6 @@ impl<M: Mode> FamilyProxy<M> {
     }
 }
 
-/// Returns the service port's [`servers`].
 fn flow_servers<M: Mode>(
     state: &State,
     mode: &M,

@@ -185,7 +185,7 @@ fn key_text(key: &ElementKey, fields: &[KeyField], family: Family) -> String {
     parts(key, fields, family).map(|(field, part)| part_text(field, part)).collect::<Vec<_>>().join(" . ")
 }
 
-/// Returns a range's text. The last field's addresses share a prefix.
+/// Returns a range's text; the last field's range is a prefix.
 fn range_text(from: &ElementKey, to: &ElementKey, fields: &[KeyField], family: Family) -> String {
     let ends = parts(to, fields, family).map(|(_, part)| part);
     let each =

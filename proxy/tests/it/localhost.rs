@@ -83,7 +83,7 @@ fn relays_listen_if_node_port_addresses_name_a_loopback_range() {
         (besides(&["127.0.0.0/8", "::1/128"]), true, true),
         (besides(&["10.0.0.0/8", "127.0.0.1/32"]), true, false),
         (only(&["::1/128"]), false, true),
-        // A range of all addresses names no loopback address, and relays do not listen on other loopback addresses.
+        // A range of all addresses does not count as loopback, and relays listen only on 127.0.0.1 and ::1.
         (only(&["0.0.0.0/0", "::/0"]), false, false),
         (only(&["127.0.0.2/32"]), false, false),
     ] {

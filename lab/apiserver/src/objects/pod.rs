@@ -38,7 +38,7 @@ pub struct PodState {
     pub key: ObjectKey,
     /// The UID, which distinguishes pods with the same name.
     pub uid: String,
-    /// The network namespace that the lab builds.
+    /// How the lab builds its network namespace.
     pub spec: PodSpec,
 }
 

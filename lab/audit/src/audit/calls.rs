@@ -72,7 +72,7 @@ impl Audit<'_> {
         callers
     }
 
-    /// Calls an unused port of a cluster IP, which some modes reject.
+    /// Calls an unused port of a cluster IP; some modes reject such calls.
     pub(super) fn other_port(&self, frontend: &ServiceFrontend, gathered: &mut Gathered) {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
         let of_kind =
@@ -91,7 +91,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Calls an unused address of each ServiceCIDR, which some modes drop.
+    /// Calls an unused address of each ServiceCIDR; some modes drop such calls.
     pub(super) fn unused_cluster_ips(&self, frontends: &[ServiceFrontend], gathered: &mut Gathered) {
         let used: BTreeSet<IpAddr> = frontends.iter().filter_map(|frontend| frontend.address).collect();
         let ranges =

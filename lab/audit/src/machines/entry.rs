@@ -25,7 +25,7 @@ pub(super) struct IngressLink {
 }
 
 impl IngressLink {
-    /// `None` if answers use the same interface.
+    /// `None` if answers to `address` leave by `interface`.
     pub(super) fn find(
         address: IpAddr,
         interface: &str,

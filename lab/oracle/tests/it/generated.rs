@@ -39,7 +39,7 @@ fn every_rule_decides_some_promise() {
         Rule::Scheduled,
         Rule::ExternalIpsShut,
     ];
-    // Rules that no promise to a generated cluster names.
+    // Rules that promises about generated clusters never give as reason.
     let unsaid = [Rule::Ready, Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Undecided];
     let mut reached: BTreeMap<Rule, usize> = BTreeMap::new();
     let mut undefined = 0;

@@ -15,7 +15,7 @@ use crate::check_all;
 
 fn audited(cluster: &ClusterModel) -> Result<Report, String> {
     let count = cluster.world.nodes.len();
-    // The audited node rotates, because small clusters come first.
+    // Different clusters audit different nodes.
     let node = cluster.world.nodes.get(cluster.objects.services.len() % count.max(1)).ok_or("no node")?;
     let snapshot = snapshot(cluster, &node.name, &Proxies::synced(cluster, &node.name)?.dump());
     audit(&snapshot, &AuditOptions::default()).map_err(|error| error.to_string())

@@ -154,12 +154,11 @@ fn ipvs_rules_do_not_grow() {
     }
 }
 
-/// Without affinity a service adds only elements: per frontend one and one per endpoint, the cluster IP, a hairpin per
-/// endpoint; under policy Local also the short circuit's.
+/// Without affinity a service adds only elements: its cluster IP, a hairpin per endpoint, and per frontend one plus one
+/// per endpoint; policy Local adds one per external frontend and endpoint.
 ///
-/// Affinity adds rules: per endpoint a check, a draw, and two that remember and translate; the mark of sources that are
-/// not pods, and a jump; for external addresses two rules, or under Local three and another check and draw per
-/// endpoint.
+/// Affinity adds rules: four per endpoint (check, draw, remember, translate), a mark for sources that are not pods, and
+/// a jump; external addresses add two, or under Local three plus a check and draw per endpoint.
 #[test]
 fn nftables_elements_grow_by_a_formula() {
     for kind in kinds() {

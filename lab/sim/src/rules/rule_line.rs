@@ -26,7 +26,7 @@ pub(crate) enum UnknownPolicy {
 }
 
 impl UnknownPolicy {
-    /// Whether to keep the part as text.
+    /// Whether to keep an unreadable match or target as text.
     fn keeps(self, problem: &Problem) -> bool {
         self == UnknownPolicy::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }

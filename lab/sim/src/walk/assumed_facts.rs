@@ -1,4 +1,4 @@
-//! A path's answers to unknown facts: equal facts get equal answers.
+//! What a path assumes: equal unknown facts get equal answers.
 
 use std::collections::BTreeMap;
 

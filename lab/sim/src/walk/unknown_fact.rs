@@ -1,4 +1,4 @@
-//! Unknown facts, and results that packets imply.
+//! Checks that a packet answers or leaves unknown.
 
 use std::sync::Arc;
 

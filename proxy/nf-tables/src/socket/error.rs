@@ -33,7 +33,7 @@ pub enum CommitError {
     /// Circular jumps (`ELOOP`, `EMLINK`), or too little memory.
     #[error("the kernel refuses the batch as a whole: {0}")]
     Whole(io::Error),
-    /// The tables have another generation.
+    /// The tables' generation has changed.
     #[error("the tables changed in between")]
     Restart,
     /// The batch exceeds the send buffer.

@@ -149,7 +149,7 @@ fn a_start_removes_the_rules_of_another_mode() {
     };
     assert_eq!(sorted(&tables), sorted(&in_ipvs));
 
-    // IPVS, then iptables.
+    // From IPVS back to iptables.
     let mut back = fresh(ipvs.mode().kernel().rules.clone());
     guard(&mut back);
     guard(&mut in_iptables);

@@ -17,7 +17,7 @@ impl Walker<'_> {
         interface.filter(|at| self.host.interfaces[*at].invented)
     }
 
-    /// `None` for other comparisons. A placeholder differs from all real names; otherwise an assumption decides.
+    /// Compares a placeholder interface: unequal to real ones, otherwise as assumed. `None` for other comparisons.
     pub(super) fn nft_compare_invented(
         &mut self,
         left: &[CompiledExpr],

@@ -81,7 +81,7 @@ impl FilterRenderer<'_> {
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
             .collect();
         if let Some(node_port) = external.node_port {
-            // On other addresses of the node another program may listen.
+            // Another program may listen on the node's other addresses.
             let refusal =
                 |scope: NodePortMatch| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
             lines.extend(NodePortMatch::all(self.node).into_iter().filter_map(refusal));
