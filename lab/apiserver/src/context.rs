@@ -17,7 +17,6 @@ pub(super) struct ServerContext {
 }
 
 impl ServerContext {
-    /// Fails with 503 while the fault "unavailable" lasts.
     pub(super) fn check_available(&self) -> Result<(), ApiError> {
         match self.shared.inspect(|state| state.faults.refusal) {
             Some(ServerRefusal::Unavailable) => Err(ApiError::unavailable()),

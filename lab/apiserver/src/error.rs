@@ -68,7 +68,6 @@ impl ApiError {
         ApiError { details: Some(json!({})), ..error }
     }
 
-    /// `problem` follows the name in the message.
     fn about(code: u16, reason: &'static str, resource: &Resource, name: &str, problem: &str) -> Self {
         let message = format!("{} {name:?} {problem}", resource.qualified());
         ApiError { details: Some(named(resource, name)), ..ApiError::new(code, reason, message) }
@@ -118,7 +117,6 @@ impl ApiError {
         ApiError { details, retry_after: Some(1), ..ApiError::new(504, "Timeout", message) }
     }
 
-    /// The error for a sub-resource that only a kubelet could serve.
     pub(super) fn no_kubelet(pod: &str, asked: &str) -> Self {
         let instead = match asked {
             "log" => {

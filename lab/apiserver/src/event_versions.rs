@@ -11,7 +11,6 @@ const RENAMED: [(&str, &str); 6] = [
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
 ];
-/// The field that names the reporting controller.
 const CONTROLLER: (&str, &str) = ("reportingComponent", "reportingController");
 
 fn renamed(event: &mut Value, version: &str, name: impl Fn(&(&str, &str)) -> (String, String)) {

@@ -76,7 +76,6 @@ pub(super) struct ActiveFaults {
 pub(super) enum AddedEvent {
     /// The last event of the watch.
     Repeat,
-    /// A bookmark with this version.
     Bookmark(u64),
 }
 

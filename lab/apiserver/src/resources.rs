@@ -72,7 +72,6 @@ pub(super) enum ApiRoute<'a> {
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
     OpenApiGroup(&'a str),
     Objects(ObjectPath),
-    /// The sub-resource `/scale`.
     Scale(ObjectPath),
     /// A pod's sub-resource that only a kubelet could serve, such as `log` or `exec`.
     Kubelet {
@@ -99,7 +98,6 @@ impl ObjectPath {
     }
 }
 
-/// Parses a path; `None` if it is unknown.
 pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -133,7 +131,6 @@ pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     }
 }
 
-/// Omits the core group.
 pub(super) fn groups() -> impl Iterator<Item = &'static str> {
     let mut groups: Vec<&str> =
         RESOURCES.iter().map(|resource| resource.group).filter(|group| !group.is_empty()).collect();

@@ -144,7 +144,6 @@ pub(super) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|label| is_dns_label(label, 253))
 }
 
-/// Lower-case letters, digits and `-`, with a letter or digit at both ends.
 pub(super) fn is_dns_label(text: &str, length: usize) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();

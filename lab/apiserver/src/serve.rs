@@ -25,7 +25,6 @@ use super::shared::SharedStore;
 use super::tls::Tls;
 use super::watch::WatchTimes;
 
-/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example without a free file descriptor.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -184,7 +183,6 @@ impl ConnectionService {
         self.context.shared.inspect(|state| state.faults.refusal) == Some(ServerRefusal::Reset)
     }
 
-    /// Waits for the fault "reset" and for the gate to open.
     async fn wait_for_reset(&self, gate: &Gate) {
         let mut ticks = self.context.shared.ticks();
         while gate.is_shut() || !self.resets() {

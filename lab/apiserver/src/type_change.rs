@@ -30,7 +30,6 @@ fn has_cluster_ip(spec: &Value) -> bool {
 
 type FieldRule = fn(&Value) -> bool;
 
-/// Fields, and whether a spec may have them.
 const FIELDS: [(&str, FieldRule); 9] = [
     ("clusterIP", has_cluster_ip),
     ("clusterIPs", has_cluster_ip),

@@ -53,7 +53,6 @@ struct OpenWatch {
     since: u64,
     /// Value of `faults.closed` when this watch began.
     closed: u64,
-    /// Initial objects that are not sent yet.
     initial: Vec<Arc<Record>>,
     initial_bookmark: bool,
     /// Whether the next event contains column definitions.
@@ -61,7 +60,6 @@ struct OpenWatch {
     lines: VecDeque<Bytes>,
     ends: Instant,
     last_bookmark: Instant,
-    /// The newest version sent to the client.
     sent_version: u64,
     over: bool,
 }
@@ -294,7 +292,6 @@ impl OpenWatch {
     }
 }
 
-/// Counts minutes from `began`.
 fn whole_minute(began: Instant, last: Instant) -> Instant {
     let minutes = last.saturating_duration_since(began).as_secs() / IDLE.as_secs() + 1;
     u32::try_from(minutes).map_or(last + IDLE, |minutes| began + IDLE * minutes)

@@ -111,7 +111,6 @@ impl DeleteOptions {
     }
 }
 
-/// A write to the objects at `path`.
 pub(super) struct WriteRequest<'a> {
     pub(super) state: &'a mut ServerState,
     pub(super) path: &'a ObjectPath,

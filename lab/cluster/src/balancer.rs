@@ -47,7 +47,6 @@ impl LoadBalancer {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next hop of routes to `vip`.
     pub(super) fn gateway(&self, vip: IpAddr) -> Result<IpAddr, ClusterError> {
         address_for(&self.spec.addresses, vip).ok_or_else(|| {
             let problem = "the load balancer has no address of that family";

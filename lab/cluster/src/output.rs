@@ -8,7 +8,6 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::watch;
 
-/// Stored lines per process.
 const KEPT_LINES: usize = 10_000;
 
 /// The state of the reader of a program's output.

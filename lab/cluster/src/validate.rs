@@ -6,7 +6,6 @@ use svclab_spec::{ClusterSpec, Cni, PodSpec};
 
 use super::ClusterError;
 
-/// Returns the first host address.
 pub(super) fn gateway(range: &IpNet) -> Option<IpAddr> {
     match range {
         IpNet::V4(v4) => Some(u32::from(v4.network()).checked_add(1)?).map(|bits| IpAddr::V4(bits.into())),

@@ -51,7 +51,6 @@ impl VipRelay {
         Ok(())
     }
 
-    /// Chooses nodes round-robin.
     fn next(&self, turn: &AtomicUsize) -> Option<SocketAddr> {
         let healthy = self.healthy.borrow();
         let turn = turn.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +127,6 @@ async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, 
     Ok(socket)
 }
 
-/// Relays replies to a UDP client until it is idle.
 async fn relay_replies(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
     let mut datagram = [0; 65_536];
     while let Ok(Ok(length)) = timeout(UDP_IDLE, upstream.recv(&mut datagram)).await {

@@ -124,7 +124,6 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
     options
 }
 
-/// Returns the numbers of files and bytes that `apt-get --print-uris` lists.
 fn to_download(text: &str) -> (usize, u64) {
     let sizes = text.lines().filter(|line| line.starts_with('\'')).map(|line| line.split(' ').nth(2)?.parse().ok());
     sizes.flatten().fold((0, 0), |(files, bytes), size: u64| (files + 1, bytes + size))

@@ -108,7 +108,6 @@ impl Cache {
         Ok(file)
     }
 
-    /// Deletes all but the `keep` newest parts in folder `kind`.
     pub(super) fn prune(&self, kind: &str, keep: usize) {
         let Ok(entries) = fs::read_dir(self.root.join(kind)) else { return };
         let age = |path: &Path| fs::metadata(path.join(SEAL)).and_then(|meta| meta.modified()).ok();

@@ -176,7 +176,6 @@ fn library_paths(text: &str) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// Returns the path below `/usr`.
 fn merged_usr_path(path: &str) -> String {
     let path = path.trim_start_matches('/');
     if path.starts_with("usr/") { path.to_owned() } else { format!("usr/{path}") }

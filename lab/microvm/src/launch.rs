@@ -126,7 +126,6 @@ impl Guest {
         Guest { child, line, read: 0 }
     }
 
-    /// Whether QEMU has ended, or its state is unknown.
     pub(super) fn is_over(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

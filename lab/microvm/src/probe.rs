@@ -19,7 +19,6 @@ pub struct Abilities {
 const SCHEDULERS: [&str; 14] =
     ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos"];
 
-/// Name of the test of large transactions.
 const LARGE_BATCHES: &str = "largeBatches";
 const LARGE_BATCH: usize = 1000;
 

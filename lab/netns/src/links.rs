@@ -160,7 +160,6 @@ impl Links {
         done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
     }
 
-    /// Adds a veth pair with end `far` in namespace `into`.
     pub(super) async fn make_veth(
         &self,
         near: &VethEnd<'_>,

@@ -12,7 +12,6 @@ pub(crate) struct Decision {
     of: usize,
     numerator: u64,
     denominator: u64,
-    /// Whether this answers an unknown fact, which has no probability.
     unknown: bool,
 }
 
@@ -70,7 +69,6 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Draws an index with probabilities in proportion to `shares`.
     pub(crate) fn choose(&mut self, shares: &[u64]) -> usize {
         let total: u64 = shares.iter().sum();
         let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
@@ -137,7 +135,6 @@ impl Chance {
         product(&self.taken)
     }
 
-    /// Returns the next combination of answers, if any.
     fn successor(&self) -> Option<Vec<usize>> {
         let last = self.taken.iter().rposition(|decision| decision.answer + 1 < decision.of)?;
         let mut script: Vec<usize> = self.taken[..=last].iter().map(|decision| decision.answer).collect();

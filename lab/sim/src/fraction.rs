@@ -94,7 +94,6 @@ impl Fraction {
         Fraction { numerator: &self.numerator / &common, denominator: &self.denominator / &common }
     }
 
-    /// Formats the exact fraction: `715827883/2147483648`.
     pub(crate) fn ratio(&self) -> String {
         let exact = self.reduced();
         format!("{}/{}", exact.numerator, exact.denominator)

@@ -89,7 +89,6 @@ impl Masked {
         Family::of(address) == self.family && bits(address) & self.mask == self.value
     }
 
-    /// Combines `self`'s network part and `address`'s host part.
     pub(crate) fn with_host_of(&self, address: IpAddr) -> IpAddr {
         from_bits(self.family, self.value | (bits(address) & !self.mask))
     }

@@ -4,7 +4,6 @@ pub(crate) fn value<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
     names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-/// Returns the first name of `value`, or an empty string.
 pub(crate) fn name<'n, T: PartialEq>(names: &[(&'n str, T)], value: &T) -> &'n str {
     names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
 }

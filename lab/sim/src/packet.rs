@@ -217,7 +217,6 @@ impl Packet {
     }
 }
 
-/// Formats `10.0.0.1:80`, `[fd00::1]:80`, `10.0.0.1`.
 pub(crate) fn endpoint(address: IpAddr, port: Option<u16>) -> String {
     match port {
         Some(port) => SocketAddr::new(address, port).to_string(),

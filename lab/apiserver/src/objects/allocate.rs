@@ -186,7 +186,6 @@ pub(super) fn name_characters(number: u64, count: u32) -> String {
     (0..count).map(sign).collect()
 }
 
-/// Returns `metadata.generateName` followed by five characters that `number` determines.
 pub(crate) fn generated_name(prefix: &str, number: u64) -> String {
     // A name has at most 63 characters.
     let prefix: String = prefix.chars().take(58).collect();

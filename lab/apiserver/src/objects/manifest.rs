@@ -134,7 +134,6 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
     })
 }
 
-/// Returns fields that the typed form `kept` lacks: unknown or misspelt names.
 pub(super) fn lost_fields(written: &serde_json::Value, kept: &serde_json::Value) -> Vec<String> {
     let mut lost = Vec::new();
     gather_lost(written, kept, String::new(), &mut lost);

@@ -6,7 +6,6 @@ use svclab_spec::NodeSpec;
 
 pub(super) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// Returns the Node object that a kubelet would register.
 pub(super) fn generate(node: &NodeSpec) -> Node {
     let mut labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), node.name.clone())]);
     if let Some(zone) = &node.zone {

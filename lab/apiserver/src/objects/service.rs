@@ -13,7 +13,6 @@ use super::allocate::{Allocations, NODE_PORTS};
 use super::error::ObjectError;
 use super::object::ObjectKey;
 
-/// Three hours.
 const AFFINITY_SECONDS: i32 = 10_800;
 const INGRESS_IP: &str = "status.loadBalancer.ingress[].ip";
 
@@ -287,7 +286,6 @@ impl ServiceAdmission<'_> {
         Ok(())
     }
 
-    /// Claims an address, which Services with different ports may share.
     fn share_published_address(&mut self, spec: &ServiceSpec, address: IpAddr) -> Result<(), ObjectError> {
         let port = |port: &ServicePort| {
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());

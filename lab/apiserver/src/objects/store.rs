@@ -405,7 +405,6 @@ impl Store {
     }
 }
 
-/// Runs `admit`, and restores the allocations if it fails.
 fn with_fresh_allocations<T>(
     allocations: &mut Allocations,
     owner: &str,

@@ -202,7 +202,6 @@ fn manifest_errors_name_line_and_field() {
     );
 }
 
-/// Returns name, pods and generation of each slice.
 fn placed(store: &Store) -> Vec<(String, Vec<String>, u64)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let one = |slice: serde_json::Value| {

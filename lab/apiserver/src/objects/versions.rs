@@ -16,7 +16,6 @@ use super::record::{Record, RecordChange, StoredObject};
 /// 2026-01-01T00:00:00Z.
 const VIRTUAL_EPOCH: i64 = 1_767_225_600;
 
-/// The source of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Clock {
     /// Advances a second per change, from a fixed day, for determinism.
@@ -145,7 +144,6 @@ impl Versions {
         }
     }
 
-    /// Returns a UID that depends on the seed, the key and the version of the creation.
     fn fresh_uid(&self, kind: ObjectKind, key: &ObjectKey, version: u64) -> String {
         let name = format!("{kind}/{key}@{version}");
         let (high, low) = (mix(self.seed, &name), mix(!self.seed, &name));

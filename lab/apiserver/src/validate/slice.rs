@@ -10,7 +10,6 @@ use super::super::selector::{is_dns_label, is_subdomain};
 const MAX_ENDPOINTS: usize = 1_000;
 const MAX_PORTS: usize = 20_000;
 const MAX_ADDRESSES: usize = 100;
-/// Maximum number of hints of each kind.
 const MAX_HINTS: usize = 8;
 
 const FAMILIES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];

@@ -413,7 +413,6 @@ fn name(kind: FrontendKind) -> &'static str {
     }
 }
 
-/// The annotation EndpointsLastChangeTriggerTime.
 const CHANGED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Returns the services that, or whose slices, changed less than `seconds` before the snapshot.

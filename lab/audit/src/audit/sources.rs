@@ -126,7 +126,6 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds a pod that is no endpoint: a known neighbour, else an unused address.
     fn plain_pod(&self, family: Family, sources: &mut Sources) {
         let Some(address) = self.neighbour(family).or_else(|| self.unused(family)) else { return };
         let Some(interface) = self.interface_towards(address) else { return };
@@ -246,7 +245,6 @@ fn nameless(address: IpAddr) -> PodName {
     PodName { namespace: "(of this node)".to_owned(), name: address.to_string() }
 }
 
-/// The n-th address of a range.
 fn nth(range: IpNet, number: u32) -> Option<IpAddr> {
     let address = match range.network() {
         IpAddr::V4(first) => IpAddr::V4(first.to_bits().checked_add(number)?.into()),

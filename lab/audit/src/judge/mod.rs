@@ -242,7 +242,6 @@ fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&R
     }
 }
 
-/// Returns the packet's last destination address.
 pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     let (_, journey) = found.ways.iter().find(|(_, journey)| journey.verdict == *verdict)?;
     journey.request.trace.iter().rev().find_map(|event| match event {

@@ -233,7 +233,6 @@ impl Links<'_> {
         Ok(id)
     }
 
-    /// The prefix length of the node's network with the address, else of the address alone.
     fn length(&self, station: &Station, address: IpAddr) -> u8 {
         let own = self.node.addresses_of(&station.interface).iter();
         let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));

@@ -91,7 +91,6 @@ fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> Host
     }
 }
 
-/// False for bonds and VRFs.
 pub(super) fn is_bridge(network: &Network, name: &str) -> bool {
     network.links.iter().any(|link| link.name == name && link.kind.as_deref() == Some("bridge"))
 }

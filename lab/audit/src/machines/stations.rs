@@ -14,7 +14,6 @@ pub(super) struct Station {
     pub(super) interface: String,
     /// The bridge port, if the interface is a bridge.
     pub(super) port: Option<String>,
-    /// The machine's addresses on the link.
     pub(super) addresses: BTreeSet<IpAddr>,
     pub(super) behind: Vec<Peer>,
     /// Addresses behind the machine that have no machine of their own.

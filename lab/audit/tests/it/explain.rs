@@ -56,7 +56,6 @@ fn a_dump_from_anywhere_is_enough() {
     assert_eq!(from("node"), split("192.0.2.1"));
 }
 
-/// An endpoint that calls its own service gets the packet back with the node's address.
 #[test]
 fn an_endpoint_calls_its_own_service() {
     let found = bare(NAT, &["192.0.2.1/24"], None, &call("10.1.0.1", "10.96.0.10:80", &[])).unwrap();

@@ -160,7 +160,6 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
         .map_err(NetnsError::io(attempt))
 }
 
-/// Returns wildcard and port 0 unless the probe sets them.
 pub(super) fn source(probe: &Probe) -> SocketAddr {
     let any = sockets::anywhere(probe.to);
     let port = probe.source_port.unwrap_or(any.port());

@@ -17,7 +17,6 @@ use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
 const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
-/// Sends the pair; returns an outcome per datagram.
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOutcome; 2], NetnsError> {
     let bind = source(probe);
     let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
@@ -59,7 +58,6 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     Ok(outcomes.map(|outcome| outcome.unwrap_or_else(|| rest.clone())))
 }
 
-/// Sends the two datagrams from two threads.
 fn send_concurrently(senders: [std::net::UdpSocket; 2], lines: [Vec<u8>; 2]) -> io::Result<()> {
     let together = Arc::new(Barrier::new(senders.len()));
     let threads: Vec<_> = senders

@@ -44,7 +44,6 @@ impl EchoRequest {
     }
 }
 
-/// Maps IPv4-mapped IPv6 addresses to IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -14,7 +14,6 @@ use super::drop_check::{ProbeOrigin, finished_within};
 /// Concurrent connections, limited by file descriptors. Dropped packets cost the timeout once per batch.
 const BATCH: u64 = 16_384;
 
-/// Returns the ports that accept a connection within `patience`.
 pub(crate) async fn scan(
     origin: &ProbeOrigin,
     address: IpAddr,

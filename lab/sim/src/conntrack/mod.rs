@@ -148,7 +148,6 @@ impl ConntrackTable {
         }
     }
 
-    /// Removes connections like `conntrack -D`; returns their number.
     pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&ConntrackEntry) -> bool) -> usize {
         let found: Vec<usize> =
             self.all.iter().filter(|(_, connection)| which(connection)).map(|(id, _)| *id).collect();

@@ -133,7 +133,6 @@ impl Host {
         self.policy.decide(self, look)
     }
 
-    /// Looks up own and broadcast addresses and local routes.
     pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
             return Some(RouteDecision::Local);

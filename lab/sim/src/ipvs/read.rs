@@ -39,7 +39,6 @@ pub(super) fn flags(scheduler: Scheduler, bits: u8) -> String {
     names.join(",")
 }
 
-/// Prints a mask for IPv4, a length for IPv6.
 pub(super) fn netmask(ipv4: bool, prefix: u8) -> String {
     if ipv4 { from_bits(Family::V4, prefix_mask(Family::V4, prefix)).to_string() } else { prefix.to_string() }
 }
@@ -60,7 +59,6 @@ impl<'a> IpvsOptions<'a> {
         text.parse().map_err(|_| format!("{option} needs a numeric address:port (use ipvsadm -n), not {text}"))
     }
 
-    /// Reads `-t`, `-u` or `--sctp-service` with address.
     fn service(&mut self) -> OptionResult<(Protocol, SocketAddr)> {
         let option = self.value("a service")?;
         let protocol = match option {

@@ -70,12 +70,10 @@ pub(crate) fn choose(
     }
 }
 
-/// Returns the rotation of `rr`.
 fn in_turn(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     (0..service.servers.len()).filter(|at| free(*at)).collect()
 }
 
-/// Returns the rotation of `wrr`.
 fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     fn gcd(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -108,7 +106,6 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
     Some(ScheduledServer { server, share: Some((count(server), round.len() as u64)) })
 }
 
-/// Returns the first server with least `load / weight`.
 fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(usize) -> (u64, u32)) -> Option<usize> {
     let mut best: Option<(usize, u64, u32)> = None;
     for at in (0..service.servers.len()).filter(|at| free(*at)) {

@@ -6,7 +6,6 @@ use super::Network;
 use crate::host::Host;
 use crate::walk::BridgePorts;
 
-/// A layer-2 segment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NetworkLink {
     pub(super) ends: Vec<(usize, usize)>,

@@ -238,7 +238,6 @@ fn number(word: &str) -> Option<u128> {
     }
 }
 
-/// Returns the name as 16 zero-padded bytes.
 pub(crate) fn name_bits(name: &str) -> u128 {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -247,7 +246,6 @@ pub(crate) fn name_bits(name: &str) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// Parses a name; a final `*` matches any suffix.
 fn interface_name(word: &str) -> Option<ValueRange> {
     let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
     if start.len() > 15 {

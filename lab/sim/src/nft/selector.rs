@@ -14,7 +14,6 @@ pub(crate) enum PacketField {
         source: bool,
     },
     Version(Family),
-    /// The protocol field of an IP header.
     HeaderProtocol(Family),
     /// A port of this protocol, or of any.
     Port {
@@ -64,7 +63,6 @@ pub(crate) enum FibResult {
     InterfaceName,
 }
 
-/// Returns the data type, and the field if modelled.
 pub(crate) fn selector(expr: &Expr) -> Option<(DataType, Option<PacketField>)> {
     match expr {
         Expr::Payload { protocol, field } => payload(protocol, field).map(|(kind, field)| (kind, Some(field))),
@@ -95,7 +93,6 @@ fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
     })
 }
 
-/// Returns the field that the bits equal.
 fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
     Some(match (base, offset, length) {
         ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },

@@ -174,7 +174,6 @@ pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>],
     ]
 }
 
-/// Formats the probability, rounded if long.
 fn exact(share: &Fraction) -> String {
     let (rounded, exact) = (share.to_string(), share.ratio());
     if rounded == "1" {

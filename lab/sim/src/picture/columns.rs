@@ -78,7 +78,6 @@ fn widen(columns: &mut [(Arc<str>, u32, u32)]) {
     }
 }
 
-/// Narrows the widest columns until they fit the page.
 fn shrink(columns: &mut [(Arc<str>, u32, u32)]) {
     const LEAST: u32 = 360;
     loop {

@@ -221,7 +221,6 @@ fn halved(text: &str) -> Option<(String, String)> {
 }
 
 impl TextRow {
-    /// Splits a translation too long for one line.
     fn halves(&self, room: u32) -> Option<[TextRow; 2]> {
         let [only] = self.spans.as_slice() else { return None };
         let (before, after) = halved(&only.text)?;

@@ -47,7 +47,6 @@ impl<T> Test<T> {
         Test { not: true, is }
     }
 
-    /// Inverts `found` if `!` is present.
     pub(crate) fn judge(&self, found: bool) -> bool {
         found != self.not
     }

@@ -22,14 +22,12 @@ pub struct NatRange {
     pub persistent: bool,
 }
 
-/// Parses `80`, `80-90`.
 pub(crate) fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = (first.parse().ok()?, last.parse().ok()?);
     (range.0 <= range.1).then_some(range)
 }
 
-/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9`.
 pub(crate) fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range: (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);

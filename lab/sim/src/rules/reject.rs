@@ -40,7 +40,6 @@ impl RejectWith {
         known.iter().find(|(name, ..)| *name == text).map(|(name, ..)| RejectWith::Icmp(name))
     }
 
-    /// Parses the name that `nft` uses.
     pub(crate) fn of_nft(family: Family, name: &str) -> Option<RejectWith> {
         let name = match (family, name) {
             (Family::V4, "prot-unreachable") => "icmp-proto-unreachable".to_owned(),

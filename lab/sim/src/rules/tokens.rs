@@ -72,7 +72,6 @@ pub(crate) fn bare(word: &str) -> String {
 pub(crate) struct OptionReader<'a> {
     words: &'a [LineWord<'a>],
     at: usize,
-    /// Whether `!` precedes the option.
     not: bool,
     option: &'a str,
 }
@@ -161,7 +160,6 @@ impl<'a> OptionReader<'a> {
         self.not
     }
 
-    /// Fails if `!` precedes the option.
     pub(crate) fn plain(&self) -> ParseResult<()> {
         if self.not { Err(Problem::Impossible(format!("{} cannot be inverted by !", self.option))) } else { Ok(()) }
     }
@@ -171,7 +169,6 @@ impl<'a> OptionReader<'a> {
     }
 }
 
-/// Parses `5`, `0x5`.
 pub(crate) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
@@ -179,7 +176,6 @@ pub(crate) fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Parses `0x4000/0x4000`, or `0x4000` with full mask.
 pub(crate) fn marked(text: &str) -> Option<(u32, u32)> {
     match text.split_once('/') {
         Some((value, mask)) => Some((number(value)?, number(mask)?)),

@@ -35,7 +35,6 @@ impl RuleRef {
         RuleRef { listing: Listing::Iptables(Arc::clone(rules)), table, chain, rule: Some(rule) }
     }
 
-    /// Refers to a rule; without `rule` to the chain.
     pub(crate) fn nft(ruleset: &Arc<Ruleset>, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {
         RuleRef { listing: Listing::Nft(Arc::clone(ruleset)), table, chain, rule }
     }

@@ -72,11 +72,8 @@ pub(crate) struct Skb {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketOrigin {
-    /// Sent by another machine.
     Elsewhere,
-    /// Sent by a socket of this machine.
     Socket,
-    /// Sent by this machine's kernel.
     Kernel,
 }
 
@@ -125,15 +122,10 @@ impl Skb {
 
 #[derive(Debug, Clone)]
 pub(crate) enum PacketExit {
-    /// It is for a local socket.
     Here(Packet),
-    /// It leaves by an interface.
     Out { interface: usize, next_hop: IpAddr, packet: Packet },
-    /// It leaves by a bridge port.
     Port { port: usize, next_hop: IpAddr, packet: Packet },
-    /// It is lost.
     Lost(DropReason),
-    /// It is rejected, with an error packet as `answer`.
     Rejected { with: RejectWith, answer: Option<Box<Skb>> },
 }
 

@@ -20,13 +20,11 @@ impl AskingRule<'_> {
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the check before `next` sets the packet's mark.
     fn marks(&self, next: usize) -> bool {
         let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
         matches!(check, Some(Check::Open(OpenCheck::Socket(socket))) if socket.restore_mark)
     }
 
-    /// Whether the rule has no effect from check `from` on.
     fn is_idle(&self, from: usize) -> bool {
         let rest = self.step.checks.get(from..).unwrap_or_default();
         matches!(self.step.action, Action::Continue) && !rest.iter().any(Check::has_effect)

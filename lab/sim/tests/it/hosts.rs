@@ -133,7 +133,6 @@ fn calls_to_own_addresses_come_from_them_or_the_primary_address() {
     }
 }
 
-/// Returns a network with forty chains, each jumping twice to the next.
 fn doubled(last: &str) -> Network {
     let chains: String = (0..40).map(|n| format!(":C{n} - [0:0]\n")).collect();
     let jumps: String = (0..39).map(|n| format!("-A C{n} -j C{m}\n-A C{n} -j C{m}\n", m = n + 1)).collect();

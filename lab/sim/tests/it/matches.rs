@@ -27,7 +27,6 @@ create SIX hash:ip family inet6
 add SIX fd00::1
 ";
 
-/// A client and a server (192.0.2.1 and fd00::1 on eth0).
 fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, HostId) {
     let any = |protocol| Listener { protocol, address: None, port: None };
     let server = Host::builder("server")

@@ -219,7 +219,6 @@ fn a_chain_of_draws_has_one_path_per_rule() {
     }
 }
 
-/// Among equal priorities, iptables' included, the latest chain runs first.
 #[test]
 fn chains_run_by_priority_and_latest_first() {
     let chain = |name: &str, priority: &str, rule: &str| {

@@ -74,7 +74,6 @@ fn say(outcomes: &Outcomes) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Describes outcomes and irrelevant facts, or decisive facts.
 fn in_words(result: Result<Outcomes, NetworkError>) -> String {
     match result {
         Ok(outcomes) => match outcomes.undecided.len() {

@@ -42,7 +42,6 @@ pub(super) fn service(service: &mut Service) {
         .map(|load_balancer| ServiceStatus { load_balancer: Some(load_balancer), ..ServiceStatus::default() });
 }
 
-/// Removes only `managedFields` and [`LAST_APPLIED`].
 pub(super) fn slice(slice: &mut EndpointSlice) {
     slice.metadata.managed_fields = None;
     if let Some(annotations) = &mut slice.metadata.annotations {

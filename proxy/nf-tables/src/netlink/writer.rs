@@ -38,7 +38,6 @@ impl AttributeWriter {
         self.error.as_ref()
     }
 
-    /// Returns the first error, and forgets it.
     pub(crate) fn take_error(&mut self) -> Option<EncodeError> {
         self.error.take()
     }

@@ -42,7 +42,6 @@ impl Request {
 enum DumpOutcome {
     /// The whole answer, and the lower half of its generation.
     Whole(Option<u16>),
-    /// A change interrupted the dump.
     Interrupted,
     /// An error number.
     Refused(i32),

@@ -31,7 +31,6 @@ pub struct Committed {
 struct CommitAnswers {
     committed: Committed,
     errors: Vec<(u32, i32, Option<String>)>,
-    /// Whether the first answer was an error.
     error_first: bool,
     acknowledged: usize,
     ended: bool,

@@ -28,7 +28,6 @@ impl<const N: usize> XtExtension<N> {
         XtExtension { name, revision, info: [0; N] }
     }
 
-    /// Writes at a constant offset.
     pub(crate) fn at(mut self, offset: usize, bytes: &[u8]) -> XtExtension<N> {
         if let Some(room) = self.info.get_mut(offset..offset + bytes.len()) {
             room.copy_from_slice(bytes);

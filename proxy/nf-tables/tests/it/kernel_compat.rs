@@ -229,7 +229,6 @@ fn of_sets(family: Family, socket: &mut NfSocket) -> Vec<RuleForm> {
 
 const FAMILIES: [(Family, &str); 2] = [(Family::Ipv4, "iptables-nft"), (Family::Ipv6, "ip6tables-nft")];
 
-/// Returns a dump without comments.
 fn save(command: &str) -> String {
     let printed = shell(&format!("{command}-save"));
     printed.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()

@@ -35,7 +35,6 @@ fn read_while(mut write: impl FnMut(&mut NfSocket) + Send, mut check: impl FnMut
 
 const STAY: usize = 1000;
 
-/// Creates a chain whose rules stay.
 fn staying() {
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();

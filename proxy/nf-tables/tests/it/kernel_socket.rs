@@ -39,7 +39,6 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
         "{error}"
     );
 
-    // The refused operation is the first, the last, or the only one.
     for (first, last) in [(true, false), (false, true), (true, true)] {
         batch.clear();
         batch.add_table(TABLE).unwrap();

@@ -113,7 +113,6 @@ impl Store {
         }
     }
 
-    /// Deletes ReplicaSets without pods, except the newest `limit`.
     fn prune_replica_sets(&mut self, old: &[ObjectKey], limit: i32) {
         let is_empty = |key: &&ObjectKey| {
             self.workloads.sets.get(*key).is_some_and(|set| state_of(set).wanted == 0 && state_of(set).existing == 0)

@@ -20,7 +20,6 @@ use super::store::Store;
 pub(super) struct Workloads {
     deployments: BTreeMap<ObjectKey, Deployment>,
     sets: BTreeMap<ObjectKey, ReplicaSet>,
-    /// Objects to reconcile.
     queue: BTreeSet<(ObjectKind, ObjectKey)>,
     /// Whether the controllers are running; their own writes do not start them again.
     busy: bool,

@@ -17,7 +17,6 @@ const BINARIES: [(&str, Binary, u8); 9] = [
     ("lshift", Binary::Left, 4),
 ];
 
-/// Parses an address, prefix, range or name.
 pub(super) fn word(text: &str) -> Expr {
     let address = |text: &str| text.parse::<IpAddr>().is_ok();
     let plain = |text: &str| Box::new(Expr::Word(text.to_owned()));
@@ -161,7 +160,6 @@ pub(super) fn one_or_more(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Concat(parts))
 }
 
-/// Reads braces or `@name`.
 pub(super) fn set(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if tokens.is("{") {
         return elements::read(tokens).map(Expr::Elements);
@@ -172,7 +170,6 @@ pub(super) fn set(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::SetRef(name.to_owned()))
 }
 
-/// Reads an expression, possibly followed by `map`.
 pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let key = one_or_more(tokens)?;
     if !tokens.take("map") {
@@ -181,7 +178,6 @@ pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Map { key: Box::new(key), map: Box::new(set(tokens)?) })
 }
 
-/// Reads a set, flags or concatenated literals.
 pub(super) fn compared_with(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if let Some(set) = set(tokens) {
         return Some(set);

@@ -144,7 +144,6 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Takes the line up to `;`, braces included.
     pub(super) fn rest_of_line(&mut self) -> &'a str {
         let from = self.offset();
         self.skip_statement(self.depth);
@@ -164,7 +163,6 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// Returns the text up to the last taken token.
     pub(super) fn since(&self, from: usize) -> &'a str {
         let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
         self.whole.get(from..to).unwrap_or_default()

@@ -229,7 +229,6 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// The interface's index from 1; 0 for none.
 fn number_of(interface: Option<usize>) -> u128 {
     interface.and_then(|at| u128::try_from(at + 1).ok()).unwrap_or(0)
 }

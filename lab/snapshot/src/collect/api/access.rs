@@ -13,7 +13,6 @@ use super::super::{elsewhere, unread};
 use super::{ApiError, causes};
 use crate::Unread;
 
-/// The connection time-out.
 const CONNECT: Duration = Duration::from_secs(10);
 /// The token's file, present in every pod that has a service account (kubernetes.io, "Accessing the Kubernetes API from
 /// a Pod").

@@ -24,7 +24,6 @@ impl ContainedPath {
         ContainedPath { root: "/".into(), path }
     }
 
-    /// Returns the file at `path`, which may be relative to this file's directory.
     pub(crate) fn beside(&self, path: &str) -> ContainedPath {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         ContainedPath { root: self.root.clone(), path: directory.join(path) }

@@ -72,7 +72,6 @@ pub(super) fn is_true(text: &str) -> Option<bool> {
     }
 }
 
-/// Finds the proxy of this network namespace.
 pub(in super::super) fn find() -> Option<Process> {
     let own = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
     all_processes().ok()?.flatten().find_map(|process| {
