@@ -26,7 +26,6 @@ impl Exit {
     }
 }
 
-/// Returns the child's exit status, or [`UNABLE`] if a signal ended the child.
 pub(crate) fn status_of(child: ExitStatus) -> u8 {
     child.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE)
 }

@@ -73,7 +73,6 @@ fn described(given: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
     command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(&description(given))))
 }
 
-/// Returns the path of a description, on disk or embedded.
 pub(crate) fn description(given: &Path) -> PathBuf {
     let carried = Path::new(PROXIES).join(given);
     if !given.is_file() && InputFiles::default().has(&carried) { carried } else { given.to_owned() }

@@ -1,7 +1,6 @@
 use svclab_sim::network::{Network, Outcomes};
 use svclab_sim::render;
 
-/// Returns one line per outcome, with its probability.
 pub fn outcomes(network: &Network, all: &Outcomes) -> Vec<String> {
     let certain = all.outcomes.len() == 1;
     let share = |probability: String| if certain { "always".to_owned() } else { probability };

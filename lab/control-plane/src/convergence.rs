@@ -7,7 +7,6 @@ use crate::observe::ObservedObjects;
 use crate::slice_comparison;
 use crate::watch_selectors::{WATCHED, is_selected};
 
-/// The label of headless Services' slices.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// Describes the first difference; `None` if there is none. `controllers`: kube-controller-manager creates the

@@ -38,7 +38,6 @@ impl ChildProgram {
         Ok(ChildProgram { name, child, log })
     }
 
-    /// Fails if the program has ended.
     pub(crate) fn alive(&mut self) -> Result<(), ControlPlaneError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),

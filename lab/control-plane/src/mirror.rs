@@ -86,7 +86,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the written objects of a kind with their versions at the API server.
     pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&Record, u64)> {
         let of_kind = self.objects.values().filter(move |one| one.record.kind == kind);
         of_kind.map(|one| (one.record.as_ref(), one.version))
@@ -117,7 +116,6 @@ impl ObjectWriter<'_> {
         wire::path(self.kind, self.key)
     }
 
-    /// Writes an object; returns its version.
     async fn write(&self, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
         let new = wire::of(record);
         let Some(before) = before.map(|before| wire::of(before)) else { return self.create(&new).await };
@@ -225,7 +223,6 @@ fn overlaid(there: &Value, new: &Value) -> Value {
     }
 }
 
-/// Returns the endpoints in the slices of the lab's controller.
 pub(crate) fn endpoints(store: &Store) -> slice_comparison::ServiceEndpoints {
     let made = store.records(ObjectKind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
     let values: Vec<Value> = made.map(|record| record.value()).collect();

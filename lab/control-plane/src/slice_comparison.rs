@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use svclab_apiserver::objects::ObjectKey;
 
-/// The label that names a slice's Service.
 const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
@@ -13,7 +12,6 @@ const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 /// One text per endpoint, with family and ports.
 pub(crate) type ServiceEndpoints = BTreeMap<ObjectKey, BTreeSet<String>>;
 
-/// Whether the EndpointSlice controller created the slice.
 pub(crate) fn is_controllers(slice: &Value) -> bool {
     slice["metadata"]["labels"][MANAGED_BY] == CONTROLLER
 }

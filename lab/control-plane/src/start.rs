@@ -117,12 +117,10 @@ impl ControlPlane {
         }
     }
 
-    /// The versions that proxies must have seen.
     pub fn versions(&self) -> ObservedVersions {
         self.observer.versions()
     }
 
-    /// The API server's newest `resourceVersion`.
     pub async fn newest(&self) -> Result<u64, ControlPlaneError> {
         let path = format!("{}?limit=1", wire::collection(ObjectKind::Namespace, None));
         Ok(self.api.get(&path).await?.version())

@@ -38,7 +38,6 @@ pub(crate) struct WireObject {
     /// The object except its status.
     pub(crate) main: Value,
     pub(crate) status: Option<Value>,
-    /// Whether the object has a deletion timestamp.
     pub(crate) deleted: bool,
     /// Whether the manifest sets `creationTimestamp`.
     pub(crate) dated: bool,

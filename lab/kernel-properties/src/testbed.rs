@@ -171,7 +171,6 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// The ports of every pod, for the simulator.
 pub fn listening() -> Vec<(oracle::Protocol, u16)> {
     let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
     PORTS.iter().flat_map(both).collect()

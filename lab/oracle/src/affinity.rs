@@ -40,7 +40,6 @@ impl Affinity {
         if sticky.is_empty() { all() } else { sticky }
     }
 
-    /// Records the answer of `backend`, and restarts its timeout.
     pub fn answered(&mut self, delivery: &Delivery, to: SocketAddr, backend: SocketAddr, now: Duration) {
         if let Some(affinity) = delivery.affinity {
             self.met.entry(key(delivery, to, affinity.scope)).or_default().insert(backend, now);

@@ -98,7 +98,6 @@ impl ClusterModel {
         targets
     }
 
-    /// Returns an unused address of each ServiceCIDR range.
     fn unused_cluster_ips(&self) -> impl Iterator<Item = QuestionTarget> {
         let ranges = self.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
         let ranges = ranges.flatten().filter_map(|range| address::parse_range(range));

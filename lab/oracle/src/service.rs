@@ -16,7 +16,6 @@ use crate::rules::Rule;
 
 pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-/// The default timeout of session affinity.
 const AFFINITY_SECONDS: i32 = 10_800;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +54,6 @@ impl FrontendKind {
     }
 }
 
-/// A service port in one family.
 #[derive(Debug, Clone)]
 pub(crate) struct ServicePort {
     pub(crate) name: ServicePortName,

@@ -28,7 +28,6 @@ impl Mode {
     }
 }
 
-/// How a node recognizes pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DetectLocalMode {
     /// No range is set, so nodes cannot recognize pods.

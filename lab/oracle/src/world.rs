@@ -23,7 +23,6 @@ impl Objects {
         self.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))
     }
 
-    /// Returns the node's `spec.podCIDRs`, or the older `spec.podCIDR`.
     pub fn pod_ranges(&self, node: &str) -> Vec<IpNet> {
         let Some(spec) = self.node(node).and_then(|node| node.spec.as_ref()) else { return Vec::new() };
         let texts = spec.pod_cidrs.as_deref().filter(|texts| !texts.is_empty()).unwrap_or(spec.pod_cidr.as_slice());
@@ -83,7 +82,6 @@ pub struct NodeMachine {
 }
 
 impl NodeMachine {
-    /// Whether an interface other than loopback has `address`.
     pub fn has(&self, address: IpAddr) -> bool {
         self.own().any(|own| own == address)
     }

@@ -269,7 +269,6 @@ impl Proxies {
         }
     }
 
-    /// Syncs the rules; returns whether it sent anything.
     pub fn sync(&mut self) -> Result<bool, String> {
         let mut sent = false;
         for (_, proxy) in &mut self.of {

@@ -15,7 +15,6 @@ use crate::node_states::of_fresh_proxies;
 const CASES: u32 = 300;
 /// Default of `PROPERTIES_SEED`.
 const SEED: u64 = 1;
-/// Questions per cluster.
 const QUESTIONS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {

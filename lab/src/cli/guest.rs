@@ -32,7 +32,6 @@ pub(super) struct GuestExecArgs {
     command: Vec<String>,
 }
 
-/// Boots a microVM and runs the program in it.
 pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     let program = PathBuf::from(&args.command[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -82,7 +82,6 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
     signals::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
 }
 
-/// Returns the flags of a run that continues after a failure.
 fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenario]) -> RunArgs {
     let mut order = RunArgs::of(scenarios.iter().map(|scenario| scenario.path.clone()).collect());
     order.mode = vec![mode];

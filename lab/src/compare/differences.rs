@@ -30,9 +30,7 @@ pub struct Difference {
     /// The step's name; empty for the start of the scenario.
     pub step: String,
     pub line: usize,
-    /// The result with the first proxy.
     pub a: String,
-    /// The result with the second proxy.
     pub b: String,
 }
 
@@ -90,7 +88,6 @@ fn verdict(step: &StepReport) -> String {
     }
 }
 
-/// The number of answers by outcome.
 type Counts<T> = BTreeMap<T, usize>;
 
 /// The least number of outcomes that share the bound on a false alarm ([`stats::FALSE_ALARM`]). A fixed minimum keeps

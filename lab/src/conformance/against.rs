@@ -1,6 +1,5 @@
 use super::{Card, PromiseVerdict};
 
-/// A promise whose verdict changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerdictChange {
     pub number: u16,

@@ -58,7 +58,6 @@ impl Gatherer {
         self.mode(mode).not_run.push(one);
     }
 
-    /// Records a scenario that the proxy's description excuses.
     pub fn excused(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         self.excused.extend(promise.map(|promise| (promise.id, mode.to_owned())));
         self.not_run(scenario, promise, mode, why);
@@ -101,7 +100,6 @@ impl Gatherer {
         }
     }
 
-    /// Adds only the figures of the report.
     pub fn measured(&mut self, report: &ScenarioRecord) {
         let tally = self.mode(&report.mode);
         tally.figures = std::mem::take(&mut tally.figures).and(report.figures.as_ref().unwrap_or(&Figures::default()));
@@ -139,7 +137,6 @@ impl Gatherer {
         true
     }
 
-    /// Adds an audit's verdict per rule.
     fn audit(&mut self, report: &ScenarioRecord, step: &StepRecord, audited: &Audited) {
         // An audit step passes if its findings are those that the scenario expects, or known ones.
         let is_expected = step.verdict == VerdictWord::Passed;
@@ -182,7 +179,6 @@ impl Gatherer {
         self.cells.iter().filter_map(of).collect()
     }
 
-    /// Judges the report of a generated scenario on a separate card.
     #[must_use]
     pub fn judge_apart(&self, name: &str, text: &str, report: &RunRecord) -> Gatherer {
         let mut apart = Gatherer::new(self.proxy.clone(), self.seed, []);
@@ -191,7 +187,6 @@ impl Gatherer {
         apart
     }
 
-    /// Whether the card has a breach that is not a known one.
     #[must_use]
     pub fn breaks(&self, promise: &str, mode: &str) -> bool {
         let of = |((id, name), cell): (&(&str, String), &Cell)| {

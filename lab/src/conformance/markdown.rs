@@ -43,7 +43,6 @@ fn table(card: &Card, text: &mut String) {
     }
 }
 
-/// Returns the promise's source, with links to its documents.
 fn source(row: &PromiseRow) -> String {
     let link = |part: SourcePart| match part.address {
         Some(address) => format!("[{}]({address})", plain(&part.text)),

@@ -43,7 +43,6 @@ pub struct Card {
 #[serde(rename_all = "camelCase")]
 pub struct ModeCard {
     pub mode: String,
-    /// Kernel releases of the runs.
     pub kernels: Vec<String>,
     pub scenarios: usize,
     pub generated: usize,
@@ -109,7 +108,6 @@ pub struct Cell {
     pub steps: usize,
     /// At most [`BREACHES`] breaches, the shortest scenario first.
     pub breaches: Vec<Breach>,
-    /// Scenarios and steps that were not judged.
     pub not_judged: Vec<NotRun>,
 }
 
@@ -182,7 +180,6 @@ pub struct Breach {
     pub seen: String,
     /// The reason for a known breach.
     pub known: Option<String>,
-    /// The packet's path through the rules.
     pub way: Vec<String>,
     pub repeat: String,
     pub text: Option<String>,
@@ -221,7 +218,6 @@ fn row_cell<'a>(row: &'a PromiseRow, mode: &'a ModeCard) -> Option<(&'a PromiseR
 }
 
 impl PromiseRow {
-    /// Whether a Kubernetes document states the promise.
     #[must_use]
     pub fn is_kubernetes(&self) -> bool {
         Promise::of_id(&self.id).is_none_or(Promise::is_kubernetes)

@@ -23,7 +23,6 @@ pub fn render(card: &Card) -> String {
     text
 }
 
-/// Returns the output of `--promises`.
 #[must_use]
 pub fn promises() -> String {
     let mut text = String::new();

@@ -34,7 +34,6 @@ pub(crate) fn out(text: Arguments<'_>) {
     }
 }
 
-/// Writes to standard error, and ignores failures.
 pub(crate) fn err(text: Arguments<'_>) {
     let _ = progress::without(|| io::stderr().lock().write_fmt(text));
 }
@@ -43,7 +42,6 @@ pub(crate) fn all_was_written() -> bool {
     !LOST.load(Ordering::Relaxed)
 }
 
-/// Returns the error of a write, unless the reader closed the pipe.
 pub(crate) fn unless_unread(written: io::Result<()>) -> io::Result<()> {
     written.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }

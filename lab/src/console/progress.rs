@@ -36,7 +36,6 @@ pub(crate) fn enable() {
     }
 }
 
-/// Shows `text` as the current work, and restarts its time.
 pub(crate) fn set(text: impl Into<String>) {
     if ENABLED.get().is_some() {
         let mut line = line();

@@ -15,7 +15,6 @@ pub const SCHEMA_VERSION: u64 = 1;
 /// A version of the proxy in a mode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Column {
-    /// The folder of the program.
     pub folder: String,
     /// The version as the program prints it, if its description has a version command.
     pub version: Option<String>,
@@ -31,7 +30,6 @@ pub enum Cell {
     Excused(String),
     /// The reason why no step, or not the last one, was judged.
     NotJudged(String),
-    /// Why this machine could not run the scenario.
     NotRun(String),
 }
 

@@ -33,14 +33,11 @@ pub enum StepVerdict {
     Error(String),
     /// The step follows a failed one, and the run does not keep going.
     Skipped,
-    /// The simulator does not model the step; the reason.
     NotSimulated(String),
-    /// The run could not check the promise; the reason.
     NotJudged(String),
 }
 
 impl StepVerdict {
-    /// Whether no promise failed. True for unjudged steps.
     pub fn is_green(&self) -> bool {
         matches!(self, StepVerdict::Passed | StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_))
     }
@@ -81,7 +78,6 @@ pub struct Audited {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BrokenRule {
-    /// The rule's short name.
     pub rule: String,
     pub node: String,
     pub call: String,
@@ -125,11 +121,9 @@ pub struct ScenarioReport {
     pub cluster: ClusterLayout,
     pub audited: bool,
     pub steps: Vec<StepReport>,
-    /// Why the cluster or the proxies did not start.
     pub not_started: Option<String>,
     /// Whether this machine prevented the start.
     pub unable: bool,
-    /// Whether a signal ended the scenario early.
     pub interrupted: bool,
     pub figures: Option<Figures>,
     pub took: Duration,
@@ -178,7 +172,6 @@ impl ScenarioReport {
         !self.interrupted && self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_green())
     }
 
-    /// Whether a step was carried out, or the start failed.
     pub fn judged(&self) -> bool {
         self.not_started.is_some() || self.steps.iter().any(|step| step.verdict.is_judged())
     }

@@ -281,7 +281,6 @@ impl StepRecord {
         }
     }
 
-    /// Returns the reason of an error of the lab.
     pub fn lab_error(&self) -> &str {
         self.mismatches.first().map_or("", |mismatch| &mismatch.seen)
     }

@@ -147,7 +147,6 @@ impl<W: Write> Terminal<W> {
     }
 }
 
-/// Returns the number with its noun, in the plural if needed.
 pub fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -11,7 +11,6 @@ use crate::expect::{Mismatch, OutcomeTally};
 pub(super) struct AnsweredBy(BTreeMap<String, BTreeSet<String>>);
 
 impl AnsweredBy {
-    /// Returns why a comparison is missing: the named step did not run.
     pub(super) fn missing(&self, step: &Step) -> Option<String> {
         let named = [&step.expect.same_as, &step.expect.differs_from].into_iter().flatten();
         let missing = named.map(|name| &name.value).find(|name| !self.0.contains_key(*name))?;

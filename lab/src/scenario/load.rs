@@ -27,7 +27,6 @@ pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
     load_from(&InputFiles::default(), path, seed)
 }
 
-/// Like [`load`], with the texts of `files`.
 pub fn load_from(files: &InputFiles, path: &Path, seed: u64) -> Result<Scenario, LoadError> {
     let text = files.text(path).map_err(|error| {
         let message = format!("cannot read the scenario: {error}");

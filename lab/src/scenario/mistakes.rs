@@ -123,7 +123,6 @@ struct TextSection {
 }
 
 impl Draft {
-    /// Returns the column in the original text.
     fn as_written(&self, line: usize, column: usize) -> usize {
         let before = self.shifts.iter().filter(|(at, from, _)| *at == line && *from < column);
         column.saturating_add_signed(-before.map(|(_, _, by)| by).sum::<isize>())

@@ -438,13 +438,11 @@ impl NodeChoice {
     }
 }
 
-/// Returns line and column of a location, both at least 1.
 pub(super) fn position(at: serde_saphyr::Location) -> (usize, usize) {
     let number = |value: u64| usize::try_from(value).unwrap_or(1).max(1);
     (number(at.line()), number(at.column()))
 }
 
-/// Wraps a value that no file contains.
 pub(super) fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(value, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
 }

@@ -186,7 +186,6 @@ impl RunArgs {
     }
 }
 
-/// Returns the texts of a report's scenarios, and of the files that they name.
 fn recorded_texts(path: &Path) -> Result<InputFiles, Exit> {
     let scenarios = RunRecord::read(path).map_err(Exit::usage)?.scenarios.into_iter();
     let texts = scenarios.filter(|scenario| !scenario.text.is_empty()).flat_map(|scenario| {
@@ -196,7 +195,6 @@ fn recorded_texts(path: &Path) -> Result<InputFiles, Exit> {
     Ok(InputFiles::given(texts.collect()))
 }
 
-/// Returns a value as written on the command line.
 pub(crate) fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
@@ -224,7 +222,6 @@ pub(crate) struct BreakArg {
 }
 
 impl BreakArg {
-    /// Whether the scenario has the step to damage.
     pub(super) fn is_done_in(&self, scenario: &Scenario) -> bool {
         scenario.steps.iter().any(|step| self.meant.is_before(&scenario.name, &step.name))
     }

@@ -27,7 +27,6 @@ impl<'a> RunBatch<'a> {
         }
     }
 
-    /// Returns the flags for the process that runs the batch.
     fn order(&self, args: &RunArgs) -> RunArgs {
         let mut order = args.clone();
         order.files = self.scenarios.iter().map(|scenario| scenario.path.clone()).collect();
@@ -57,7 +56,6 @@ impl BatchResult {
         BatchResult { status, scenarios: scenarios.unwrap_or_default() }
     }
 
-    /// Whether any step was judged.
     pub(super) fn is_judged(&self) -> bool {
         self.scenarios.iter().any(|scenario| scenario.judged)
     }
@@ -87,7 +85,6 @@ impl CombinedReport {
         Ok(result)
     }
 
-    /// Writes the report and returns the run's exit status.
     pub(super) fn finish(self, args: &RunArgs) -> Result<u8, Exit> {
         let stopped = signals::stop();
         let is_judged = self.scenarios.iter().any(|scenario| scenario.judged);

@@ -12,7 +12,6 @@ use crate::report::RunRecord;
 /// The hidden subcommand that takes a [`RunArgs`] as JSON.
 pub(crate) const RUN_ORDER: &str = "run-order";
 
-/// The child's standard output and error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildOutput {
     /// Standard output goes to this stream of the parent.
@@ -35,7 +34,6 @@ pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -
     signals::status(&mut command).map(status_of).map_err(unable)
 }
 
-/// Returns the exit status, and the report that the child wrote to `report`.
 pub(crate) fn run_with_report(
     args: RunArgs,
     report: &Path,

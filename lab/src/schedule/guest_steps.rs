@@ -16,7 +16,6 @@ struct GuestStep {
     step: StepRecord,
 }
 
-/// Sends a finished step from the guest to the host.
 pub(super) fn send(scenario: &str, step: &StepReport) {
     let sent = GuestStep { scenario: scenario.to_owned(), step: StepRecord::from(step) };
     if let Ok(text) = serde_json::to_string(&sent) {
@@ -28,7 +27,6 @@ pub(super) fn send(scenario: &str, step: &StepReport) {
 pub(super) struct GuestSteps(Vec<GuestStep>);
 
 impl GuestSteps {
-    /// Returns whether the line was a step.
     pub(super) fn take(&mut self, line: &str) -> bool {
         let arrived = line.strip_prefix(MARK).and_then(|text| serde_json::from_str(text).ok());
         let is_step = arrived.is_some();
@@ -40,7 +38,6 @@ impl GuestSteps {
         self.0.iter().filter(|one| one.scenario == scenario.name).map(|one| &one.step)
     }
 
-    /// Whether a step of the scenario has arrived.
     pub(super) fn has(&self, scenario: &Scenario) -> bool {
         self.of(scenario).next().is_some()
     }

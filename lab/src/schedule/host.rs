@@ -18,7 +18,6 @@ use crate::report::{ControlPlane, ScenarioReport, StepReport};
 use crate::scenario::run::{EvidenceLevel, Progress, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, Scenario};
 
-/// Runs the jobs and returns the exit status.
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     args.lab.seed.one()?;
     find::tools()?;

@@ -37,7 +37,6 @@ pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool)
     Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
 }
 
-/// Returns the jobs that are not excused; prints why the others are.
 pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) -> Vec<Job<'a>> {
     jobs.retain(|Job { scenario, mode, .. }| {
         let reason = excuse(proxy, &scenario.name, *mode);
@@ -47,7 +46,6 @@ pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) ->
     jobs
 }
 
-/// Returns why the proxy's description excuses the scenario in the mode.
 pub(crate) fn excuse(proxy: &ProxyUnderTest, scenario: &str, mode: Mode) -> Option<String> {
     match proxy {
         ProxyUnderTest::Own(_) => None,

@@ -11,7 +11,6 @@ use crate::console::{progress, unless_unread};
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::report::{RunRecord, ScenarioReport, html, junit};
 
-/// Writes the reports and returns the exit status.
 pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
     let status = if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
         UNABLE

@@ -8,7 +8,6 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     built.map_err(|error| Exit::unable(format!("cannot start the runtime: {error}")))
 }
 
-/// Waits for a signal that ends a run.
 pub(crate) async fn stopped() -> Stop {
     use tokio::signal::unix::{SignalKind, signal};
     let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));

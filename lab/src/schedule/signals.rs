@@ -26,7 +26,6 @@ impl Stop {
         }
     }
 
-    /// Returns the signal's name as in kill(1).
     pub(crate) fn name(self) -> &'static str {
         self.signal().as_str()
     }

@@ -104,14 +104,12 @@ impl RunTarget {
         self.guest().is_some_and(|guest| guest.deterministic)
     }
 
-    /// Returns the value of `--kernel` for this machine.
     pub(super) fn kernel(&self) -> KernelArg {
         self.guest().map_or(KernelArg::Host, |guest| KernelArg::Guest(guest.kernel.clone()))
     }
 }
 
 impl VmArgs {
-    /// Whether some jobs run on the host and others in a microVM.
     pub(super) fn divides(&self, jobs: &[Job<'_>]) -> Result<bool, Exit> {
         if self.kernel != KernelArg::Auto || self.deterministic {
             return Ok(false);

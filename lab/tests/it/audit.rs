@@ -10,7 +10,6 @@ use crate::support::{descends, eventually, finish};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Services of every kind.
 const MANIFESTS: &str = r#"
   apiVersion: v1
   kind: Pod

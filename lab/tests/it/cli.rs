@@ -25,7 +25,6 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether this machine cannot run labs, which fails in CI.
 fn unable(output: &Output) -> bool {
     let unable = output.status.code() == Some(3);
     assert!(!(unable && std::env::var_os("CI").is_some()), "{}", err(output));

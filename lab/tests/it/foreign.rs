@@ -126,7 +126,6 @@ fn a_proxy_does_not_differ_from_itself() {
         text.contains("0 of 3 scenarios differ") && text.contains("svcproxy") && text.contains("by-the-book"),
         "{text}"
     );
-    // The comparison has both proxies' figures.
     let value = |label: &str, column: usize| {
         let line = text.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("no {label}: {text}"));
         line.split("  ").map(str::trim).filter(|part| !part.is_empty()).nth(column).unwrap().to_owned()

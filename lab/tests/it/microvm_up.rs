@@ -23,7 +23,6 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-/// Whether this machine cannot start a microVM, by the status and output of an attempt.
 fn is_unable(status: Option<i32>, output: &str) -> bool {
     let unable = status == Some(3) && output.contains("`--kernel host` needs no");
     assert!(!unable || std::env::var_os("CI").is_none(), "{output}");

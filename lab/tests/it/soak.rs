@@ -13,7 +13,6 @@ fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Whether this machine cannot run labs, which fails in CI.
 fn unable(output: &Output) -> bool {
     let unable = output.status.code() == Some(3);
     assert!(!(unable && std::env::var_os("CI").is_some()), "{}", out(output));

@@ -19,12 +19,10 @@ struct Damage {
     before: String,
     /// The step that must fail; by default `before`.
     red: Option<String>,
-    /// The damaged nodes.
     #[serde(default = "all")]
     on: String,
     /// Shell commands; none if stopped proxies are the damage.
     commands: Option<String>,
-    /// Text that the failed step must contain.
     says: String,
 }
 
@@ -125,7 +123,6 @@ fn hook(scenario: &str, damage: &Damage) -> String {
     hook.to_string()
 }
 
-/// Whether the run failed at the right step with the right text.
 fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
     let red = damage.red.as_ref().unwrap_or(&damage.before);
     let broken = run.broken();

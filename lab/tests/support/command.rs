@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::finish;
 
-/// The limit of a run.
 pub const LIMIT: Duration = Duration::from_secs(100);
 
 pub fn svclab(folder: &Path, args: &[&str]) -> Output {
@@ -21,7 +20,6 @@ pub fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Panics with the output unless the exit status is `status`.
 #[track_caller]
 pub fn ended(output: &Output, status: i32) {
     assert_eq!(output.status.code(), Some(status), "{}\n{}", out(output), err(output));

@@ -3,7 +3,6 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed};
 
-/// Reports that this machine cannot run the test: panics if `CI` is set, and prints otherwise.
 pub fn unable(why: &str) -> Result<Completion, Failed> {
     if std::env::var_os("CI").is_some() {
         return Err(format!("THIS MACHINE CANNOT RUN IT: {why}").into());

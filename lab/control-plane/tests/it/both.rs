@@ -137,7 +137,6 @@ impl ServerPair {
     }
 }
 
-/// Replaces the string `NS` by the group's namespace.
 fn replaced(value: &Value, namespace: &str) -> Value {
     serde_json::from_str(&value.to_string().replace("\"NS\"", &format!("{namespace:?}"))).unwrap()
 }

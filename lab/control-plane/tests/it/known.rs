@@ -13,7 +13,6 @@ pub struct KnownDifference {
     pub exchanges: Vec<String>,
     /// Differing fields, without list indices, as `items[].spec.ports`.
     pub fields: Vec<String>,
-    /// The reason, and why the difference stays.
     pub why: String,
 }
 

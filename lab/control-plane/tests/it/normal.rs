@@ -65,7 +65,6 @@ impl Normalizer {
                 let mut kept = Map::new();
                 for (name, value) in fields {
                     let is_time = name.ends_with("Timestamp") || name.ends_with("Time") || name == TRIGGER;
-                    // Keeps the fact of a deletion, but not its time.
                     let value = if name == "deletionTimestamp" { json!("(a time)") } else { self.value(name, value) };
                     let is_nothing = match &value {
                         Value::Null => true,

@@ -17,7 +17,6 @@ const SIZES: [(&str, i64); 2] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 
 
 type Case = for<'a> fn(&'a Stand) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 
-/// Returns all cases in their modes.
 pub fn all() -> impl Iterator<Item = Trial> {
     let always: [(&str, Case); 5] = [
         ("hairpin", |stand| Box::pin(hairpin(stand))),

@@ -205,7 +205,6 @@ impl Stand {
         asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.split(' ').nth(1) == Some("200")))
     }
 
-    /// Returns the answers on `times` connections.
     pub async fn ask(&self, from: &Container, address: &str, times: u32) -> anyhow::Result<Vec<String>> {
         let mut asked = from.exec(ExecCommand::new(["/peer", "ask", address, &times.to_string()])).await?;
         let answers = String::from_utf8(asked.stdout_to_vec().await?)?;
@@ -277,7 +276,6 @@ impl Load {
         }
     }
 
-    /// Returns the failed requests.
     pub async fn failures(&self) -> anyhow::Result<Vec<String>> {
         let answers = self.answers().await?;
         ensure!(answers.len() > 100, "{answers:?}");
@@ -285,7 +283,6 @@ impl Load {
     }
 }
 
-/// Removes packet and byte counters.
 fn without_counts(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with('[')).collect();
     let is_count = |at: usize| {
@@ -299,7 +296,6 @@ pub async fn log(container: &Container) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&written).into_owned())
 }
 
-/// Returns a `/proc` file of the container's process.
 pub async fn process_file(docker: &Docker, container: &Container, name: &str) -> anyhow::Result<PathBuf> {
     let state = docker.inspect_container(container.id(), None).await?.state.context("no state")?;
     let pid = state.pid.filter(|pid| *pid > 0).context("the container has ended")?;

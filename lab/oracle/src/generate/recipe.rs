@@ -9,7 +9,6 @@ pub struct Recipe {
     pub point_to_point: bool,
     /// Whether the node's ends of point-to-point links have the gateway address.
     pub link_gateways: bool,
-    /// Whether an overlay connects the pods of different nodes.
     pub overlay: bool,
     /// Whether nodes reach each other's pods by a second interface, without overlay.
     pub second: bool,

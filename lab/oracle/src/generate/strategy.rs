@@ -38,7 +38,6 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     })
 }
 
-/// Draws services and settings for the machines of `frame`.
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
     (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
         services,
@@ -138,7 +137,6 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
     )
 }
 
-/// Draws no bit in three of eight cases, one bit in three, and any bits in two.
 fn some_bits(number: usize) -> impl Strategy<Value = u16> {
     let all = u16::MAX >> (16 - number);
     prop_oneof![3 => Just(0), 3 => (0..number).prop_map(|bit| 1 << bit), 2 => 0..=all]

@@ -211,7 +211,6 @@ fn pairs(objects: &Objects) -> BTreeSet<String> {
     shapes
 }
 
-/// Checks that the generator draws every shape of a cluster.
 pub fn can_be_drawn(objects: &Objects, world: &World) {
     let mut missing = shapes(objects, world);
     missing.retain(|shape| !NEVER.contains(&shape.as_str()));

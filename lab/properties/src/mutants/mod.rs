@@ -86,7 +86,6 @@ pub struct MutantScore {
     pub mutant: Mutant,
     /// Clusters that the mutant changes.
     pub clusters: usize,
-    /// Clusters whose rules the simulator cannot load.
     pub unloadable: usize,
     pub noticed: BTreeSet<Property>,
 }

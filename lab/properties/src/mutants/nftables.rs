@@ -321,7 +321,6 @@ fn refusals() -> Vec<Mutant> {
     ]
 }
 
-/// Mutants of the rules for `loadBalancerSourceRanges`.
 #[rustfmt::skip]
 fn firewall() -> Vec<Mutant> {
     vec![

@@ -109,7 +109,6 @@ pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
     }
 }
 
-/// Widens a network: its prefix length becomes `bits` shorter.
 pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
     let length = masked.prefix().unwrap_or(0).saturating_sub(bits);
     Masked::network(masked.address(), length).unwrap_or(masked)

@@ -148,7 +148,6 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     }
 }
 
-/// Returns what identifies a finding in two audits.
 fn identity(finding: &Finding) -> (&'static str, String, &'static str, &'static str) {
     (finding.kind, finding.service.clone(), finding.protocol, finding.frontend)
 }

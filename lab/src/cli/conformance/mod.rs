@@ -198,7 +198,6 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Returns the flags of a run that continues after a failure.
     fn order(&self, mode: Mode, files: Vec<PathBuf>) -> RunArgs {
         let mut order = RunArgs::of(files);
         order.mode = vec![mode];

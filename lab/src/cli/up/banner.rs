@@ -10,7 +10,6 @@ use crate::cli::table::lines;
 use crate::scenario::run::KernelLab;
 use crate::schedule::NAME;
 
-/// The EndpointSlice label with the Service's name.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use crate::schedule::{BOOT, GuestRun, GuestTarget, Job, SCENARIO, signals, value
 
 const START: Duration = BOOT.saturating_add(SCENARIO);
 
-/// Brings the lab up in a microVM and returns the shell's exit status.
 pub(super) fn up(args: &UpArgs, guest: &GuestTarget, job: &Job<'_>, proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     signals::watch()?;
     let jobs = std::slice::from_ref(job);

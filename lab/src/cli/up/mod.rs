@@ -87,7 +87,6 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     })
 }
 
-/// Returns the requested mode, by default the scenario's first.
 fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
     let asked = args.mode;
     let found = scenario.modes.iter().copied().find(|mode| asked.is_none_or(|asked| asked == *mode));

@@ -101,7 +101,6 @@ fn words(html: &mut Html, class: &str, x: usize, y: usize, words: &str) {
     html.element("text", &[("class", class), ("x", &x), ("y", &y)], |html| html.text(words));
 }
 
-/// Returns the machine's name, cut to fit its box.
 fn title(one: &ClusterMachine) -> String {
     let title = if one.note.is_empty() { one.name.clone() } else { format!("{}, {}", one.name, one.note) };
     if title.chars().count() <= LETTERS {

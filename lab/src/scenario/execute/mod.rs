@@ -32,7 +32,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) trait Backend {
     type Error: From<Problem> + fmt::Display;
 
-    /// Whether this backend is the kernel, and not the simulator.
     fn is_kernel(&self) -> bool;
 
     /// Returns the verdict for a step that the backend supports in general but cannot judge here.
@@ -50,17 +49,14 @@ pub(super) trait Backend {
     /// How long a proxy may work on after it has written its rules. The executor repeats steps for that long.
     fn busy_after_rules(&self) -> Option<Duration>;
 
-    /// Runs just before a step.
     async fn prepare(&mut self, step: &Step) -> Result<(), Self::Error>;
 
     async fn pause(&mut self, time: Duration);
 
-    /// Lists the tables of `rules` on their nodes.
     async fn saved(&self, rules: &[RuleFile]) -> Result<NodeRulesets, Self::Error>;
 
     async fn send_all(&mut self, plan: &ProbePlan, to: &ProbeTarget) -> Result<Vec<ProbeOutcome>, Self::Error>;
 
-    /// Opens a connection and keeps it open under this name.
     async fn open(&mut self, name: &str, plan: &ProbePlan, to: &ProbeTarget) -> Result<ProbeOutcome, Self::Error>;
 
     /// Sends a request over an open connection. `is_alive`: whether it should work. `None`: no such connection.
@@ -117,7 +113,6 @@ pub(super) struct StepOutcome {
     pub(super) broken: Vec<Mismatch>,
     pub(super) answers: Option<StepAnswers>,
     pub(super) audited: Option<Audited>,
-    /// Why a promise could not be judged.
     pub(super) not_judged: Option<String>,
 }
 

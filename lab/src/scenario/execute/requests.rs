@@ -130,7 +130,6 @@ fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> V
     }
 }
 
-/// Returns the bounds of `took` that the requests exceed.
 fn times(expect: &ExpectFile, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     let times = outcomes.iter().map(|outcome| outcome.took);
     let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };

@@ -18,7 +18,6 @@ pub struct ImpairFile {
 }
 
 impl ImpairFile {
-    /// Returns delay, jitter and loss, each zero by default.
     pub fn impairment(&self) -> Impairment {
         let span = |span: Option<TimeSpan>| span.map(|span| span.0).unwrap_or_default();
         let share = |share: Option<Share>| share.map(|share| share.0).unwrap_or_default();

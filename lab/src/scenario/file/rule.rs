@@ -59,7 +59,6 @@ impl RuleFile {
         }
     }
 
-    /// Returns the table's name as in the listing.
     pub fn table(&self) -> String {
         match self.listing() {
             Listing::Nft(table) => table,

@@ -132,7 +132,6 @@ pub(super) struct BackgroundTraffic {
 }
 
 impl BackgroundTraffic {
-    /// `workers` tasks send `probe` with `pause` between their requests.
     pub(super) fn start(prober: &Prober, probe: &Probe, service: ObjectKey, workers: usize, pause: Duration) -> Self {
         let (stop, made) = (watch::Sender::new(false), watch::Sender::new(0));
         let mut tasks = JoinSet::new();

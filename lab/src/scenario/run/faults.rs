@@ -60,7 +60,6 @@ impl KernelLab {
         Ok(StepOutcome::new(format!("{}: {fault}", nodes.join(", ")), []))
     }
 
-    /// Waits until the proxies have run every faulty command.
     async fn wait_until_met(&self, nodes: &[String]) {
         let deadline = Instant::now() + MET;
         let faked = |node: &String| self.faults.commands.get(node).map(|faked| (node.clone(), faked));

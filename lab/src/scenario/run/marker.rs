@@ -35,7 +35,6 @@ pub(super) fn key() -> String {
 }
 
 pub(super) struct Marker {
-    /// The endpoint's node.
     node: String,
     /// Cluster IP and endpoint address, per family.
     families: Vec<(IpAddr, IpAddr)>,

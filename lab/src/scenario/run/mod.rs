@@ -107,7 +107,6 @@ pub fn begun(scenario: &Scenario, mode: Mode, variant: IptablesVariant) -> Scena
     report
 }
 
-/// Reports an interrupted scenario: the remaining steps are skipped.
 pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
     let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
     let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));

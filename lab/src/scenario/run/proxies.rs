@@ -306,7 +306,6 @@ pub(super) fn configuration(node: &str) -> PathBuf {
     PathBuf::from(WORK_DIR).join("config").join(node).join("config.yaml")
 }
 
-/// Returns a process's command line, with env(1) for its variables.
 fn argv(process: ProcessSpec) -> Vec<String> {
     let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
     let program = process.program.display().to_string();

@@ -192,7 +192,6 @@ fn listening(pod: &PodSpec) -> impl Iterator<Item = (Number, u16)> {
     pod.ports.iter().map(|port| (number(port.protocol), port.port))
 }
 
-/// Returns the gateway, which is the first address of the node's pod range.
 fn gateway(range: &IpNet) -> Option<IpNet> {
     Some(IpNet::new_assert(nth_address(*range, 1)?, range.prefix_len()))
 }

@@ -29,7 +29,6 @@ pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: HealthLook
     nodes.filter(|node| vip.health_check_node_port.is_none_or(|port| healthy(node, vip.address, port))).collect()
 }
 
-/// Whether the target is an address of a proxying load balancer.
 pub(super) fn is_proxied(store: &Store, to: &ProbeTarget) -> bool {
     let vips = match to {
         ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer, service, .. } => store.vips_of(service),

@@ -87,7 +87,6 @@ impl EvidenceKeeper {
     }
 }
 
-/// Returns the manifest files in or below the scenario's folder.
 fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
     let beside = scenario.path.parent().unwrap_or(Path::new(""));
     let named = scenario.files.iter();

@@ -63,7 +63,6 @@ impl KernelLab {
         if output.success() { Ok(archive) } else { Err(last()) }
     }
 
-    /// Returns the conntrack entries of both families.
     async fn connections_of(&self, node: &str) -> Result<String, String> {
         let place = ClusterHost::Node(node.to_owned());
         let mut text = String::new();
