@@ -16,7 +16,6 @@ pub struct CountFile {
 /// Counts by mode, size and event.
 pub type CountTable<T> = BTreeMap<String, BTreeMap<String, BTreeMap<String, T>>>;
 
-/// The counts of an event.
 pub trait Counts: DeserializeOwned + Copy {
     fn text(&self) -> String;
     /// Returns each count's name, value, and largest value without regression.

@@ -59,7 +59,6 @@ pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
     Ok(left_out)
 }
 
-/// Measures IPVS mode. Runs in the guest.
 pub fn guest(points: &mut dyn Points) -> Result<()> {
     IN_GUEST.into_iter().try_for_each(|size| rung(points, &IPVS, size, &Event::ALL).with_context(|| size.to_string()))
 }

@@ -19,7 +19,6 @@ pub struct BenchOptions {
 }
 
 impl BenchOptions {
-    /// Splits a command line into these flags and criterion's.
     pub fn take(arguments: impl IntoIterator<Item = OsString>) -> Result<(BenchOptions, Vec<OsString>)> {
         let (mut options, mut rest) = (BenchOptions::default(), Vec::new());
         let mut arguments = arguments.into_iter();

@@ -11,7 +11,6 @@ pub struct Section {
     pub about: String,
 }
 
-/// Returns the sections; unknown groups are last.
 pub fn all(points: &[Point]) -> Vec<Section> {
     let there: BTreeSet<&str> = points.iter().map(|point| point.id.group.as_str()).collect();
     let known: Vec<Section> = known().into_iter().filter(|section| there.contains(section.group.as_str())).collect();

@@ -138,7 +138,6 @@ impl Scene {
         Ok(Scene { size, process: None, spec, api, wires })
     }
 
-    /// Starts the proxy and waits until three Services answer.
     async fn start(&mut self) -> Result<Duration> {
         let start = Instant::now();
         self.process = Some(self.wires.spawn_on_node(self.spec.clone()).await?);

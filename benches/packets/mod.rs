@@ -32,7 +32,6 @@ const SMALL: ClusterSize = ClusterSize { services: 10, endpoints: 10 };
 
 pub const MANY: u64 = 128;
 
-/// The groups, each with its description.
 pub const GROUPS: [(&str, &str); 5] = [
     (
         "connection-set-up",

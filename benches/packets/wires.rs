@@ -16,7 +16,6 @@ pub const BACKEND: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 3);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 2);
 pub const FAR_PORT: u16 = crate::cluster::PORT;
 
-/// The name of the node and of its Node object.
 pub const NODE: &str = "node-1";
 pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 

@@ -239,7 +239,6 @@ impl RunningDaemon {
         Ok(Pauses(latest))
     }
 
-    /// Starts recording; returns the transactions recorded before.
     pub fn keep_sent(&self) -> Vec<SentTransaction> {
         self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }

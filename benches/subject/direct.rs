@@ -126,7 +126,6 @@ impl DirectProxy {
         Ok(left)
     }
 
-    /// Starts recording; returns the transactions recorded before.
     pub fn keep_sent(&self) -> Vec<SentTransaction> {
         self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }

@@ -50,7 +50,6 @@ impl Bare {
     }
 }
 
-/// An adapter that counts, times and records its calls.
 pub struct CountedAdapter<K> {
     kernel: K,
     log: CallLog,

@@ -113,7 +113,6 @@ impl BenchWriter {
     }
 }
 
-/// The environment variable that makes a process the proxy.
 pub const AS_PROXY: &str = "SVCBENCH_AS_PROXY";
 
 pub fn as_proxy() -> Option<ExitCode> {

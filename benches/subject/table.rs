@@ -105,7 +105,6 @@ impl<T: NftTable> NftTable for CountedTable<T> {
     }
 }
 
-/// Returns and resets the time of the longest transaction.
 pub fn take_longest(log: &CallLog) -> Duration {
     std::mem::take(&mut log.lock().longest)
 }

@@ -57,7 +57,6 @@ pub enum DetectLocal {
     InterfaceNamePrefix(String),
 }
 
-/// The addresses that accept node ports (`nodePortAddresses`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortAddresses {
     All,

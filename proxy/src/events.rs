@@ -11,7 +11,6 @@ pub enum EventSubject {
     Node,
     Service(ObjectKey),
     EndpointSlice(ObjectKey),
-    /// The ServiceCIDR of this name.
     ServiceCidr(String),
 }
 

@@ -15,7 +15,6 @@ pub fn key(name: &str) -> ObjectKey {
     ObjectKey { namespace: "default".to_owned(), name: name.to_owned() }
 }
 
-/// Returns the name of a Service's unnamed port.
 pub fn port_name(service: &str, protocol: Protocol) -> ServicePortName {
     ServicePortName { service: key(service), port: String::new(), protocol }
 }
@@ -45,7 +44,6 @@ pub fn slice(service: &str, endpoints: Value, ports: Value) -> Change {
     Change::EndpointSlice(key(service), Some(object(value)))
 }
 
-/// Returns a slice whose endpoints have port 8080.
 pub fn slice_of_hosts(service: &str, hosts: &[&str], protocol: &str) -> Change {
     let endpoints: Vec<Value> = hosts.iter().map(|host| json!({ "addresses": [host] })).collect();
     slice(service, json!(endpoints), json!([{ "port": 8080, "protocol": protocol }]))
@@ -56,7 +54,6 @@ pub fn node(name: &str, mut value: Value) -> Change {
     Change::Node(name.to_owned(), Some(object(value)))
 }
 
-/// Returns a service port with port 80 and policy Cluster.
 pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
     ServicePort {
         name,
@@ -73,7 +70,6 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
     }
 }
 
-/// Returns a ready endpoint on another node.
 pub fn endpoint(address: &str) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),

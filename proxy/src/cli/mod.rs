@@ -97,7 +97,6 @@ impl Cli {
     }
 }
 
-/// Omits a cause that the message already ends with.
 fn error_sentence(error: &anyhow::Error) -> String {
     error
         .chain()

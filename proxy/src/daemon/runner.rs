@@ -138,7 +138,6 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
     }
 }
 
-/// Waits for all families, at most [`QUIET`] after this family's first sync.
 async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first_synced: Option<Instant>) {
     let Some(first_synced) = first_synced else { return std::future::pending().await };
     tokio::select! {

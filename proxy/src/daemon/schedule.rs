@@ -55,7 +55,6 @@ impl Schedule {
         }
     }
 
-    /// Returns the earliest time at which something is due; `due`: whether a sync is.
     pub(super) fn next(&self, due: bool) -> Instant {
         let sync = due.then(|| self.pacer.next());
         let others = [sync, self.check_at, self.repair_at, self.follow_up_at, self.addresses_at];
@@ -84,7 +83,6 @@ impl Schedule {
         self.check_at.is_some() || self.is_repair_scheduled()
     }
 
-    /// Repairs soon, unless the last repair was less than the repair pause ago.
     pub(super) fn repair_soon(&mut self, now: Instant) {
         let settled = now + REPAIR_SETTLE;
         let earliest = self.repaired.map_or(settled, |repaired| repaired + self.repair_pause);

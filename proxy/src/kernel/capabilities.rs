@@ -30,7 +30,6 @@ pub fn keep_none() {
     }
 }
 
-/// Returns the missing capabilities as text.
 pub fn lacking(legacy: bool) -> Option<String> {
     let needed = [(Capability::CAP_NET_ADMIN, true), (Capability::CAP_NET_RAW, legacy)];
     let lacks = |capability: Capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(true);

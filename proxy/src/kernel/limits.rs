@@ -22,7 +22,6 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 const MOST_SCALED: u64 = 1 << 20;
 const PER_BUCKET: u64 = 4;
 
-/// Returns a message per refused limit.
 pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     let mut refused = Vec::new();
     if let Some(most) = most_connections(limits, processors()) {
@@ -67,7 +66,6 @@ fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }
 
-/// Never lowers a setting.
 fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     match sysctl::read(key).ok().and_then(|present| present.parse::<u64>().ok()) {
         Some(present) if present >= least => Ok(()),

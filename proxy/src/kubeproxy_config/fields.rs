@@ -8,7 +8,6 @@ use super::{KubeProxyConfiguration, gates, tree};
 pub enum FieldSupport {
     Honoured,
     Different(&'static str),
-    /// Has no effect, for this reason.
     NoEffect(&'static str),
     /// Has no effect yet.
     Pending(&'static str),

@@ -20,7 +20,6 @@ pub(super) fn set(value: &mut Value, path: &str, new: Value) {
     }
 }
 
-/// Merges `over` into `under`. A `null` does not override.
 pub(super) fn overlay(under: &mut Value, over: Value) {
     match (under, over) {
         (_, Value::Null) => {}

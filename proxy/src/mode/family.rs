@@ -148,7 +148,6 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
-    /// Whether the last sync has left changes to the next one.
     pub fn has_rest(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -157,7 +156,6 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.look_ahead();
     }
 
-    /// Whether enough was deleted for [`FamilyProxy::compact`] to pay off.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.state.take_much_forgotten()
     }
@@ -190,7 +188,6 @@ impl<M: Mode> FamilyProxy<M> {
         self.records.checks.take_changed()
     }
 
-    /// Returns the changes since the last call.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.state.take_disputes()
     }
@@ -216,7 +213,6 @@ impl<M: Mode> FamilyProxy<M> {
         NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
     }
 
-    /// Records the times of causes of endpoint changes, from `since` on.
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.state.count_triggers_since(since);
     }

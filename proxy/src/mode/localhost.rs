@@ -20,7 +20,6 @@ pub struct LocalhostNodePorts<R> {
     relays: R,
     /// Node ports with backends.
     wanted: BTreeMap<ServicePortName, u16>,
-    /// Node ports with an open listener.
     open: BTreeMap<ServicePortName, u16>,
     /// Service ports without a listener, with the last logged failure.
     waiting: BTreeMap<ServicePortName, Option<String>>,

@@ -25,7 +25,6 @@ pub trait Mode {
     /// Whether the kernel's state is unknown.
     fn needs_full(&self) -> bool;
 
-    /// Makes the next sync full.
     fn require_full_sync(&mut self);
 
     /// Returns UDP and SCTP frontends that full syncs have found since the last call, also a previous proxy's.

@@ -92,12 +92,10 @@ impl ElementKey {
         Some((address(before)?, protocol, port))
     }
 
-    /// Returns the key plus one, as a big-endian number.
     pub fn following(&self) -> Option<ElementKey> {
         self.stepped(u8::MAX, 0, |byte| byte + 1)
     }
 
-    /// Returns the key minus one, as a big-endian number.
     pub fn preceding(&self) -> Option<ElementKey> {
         self.stepped(0, u8::MAX, |byte| byte - 1)
     }
@@ -150,7 +148,6 @@ impl Element {
         Element { set, key, value: ElementValue::None }
     }
 
-    /// Returns a range's element, with keys of `before` and an address.
     pub fn range(set: &'static str, before: ElementKey, range: IpNet) -> Element {
         Element {
             set,

@@ -50,7 +50,6 @@ pub enum Statement {
     Translated,
     /// The packet mark has this bit.
     Marked(u32),
-    /// Matches one of so many packets.
     OneIn(u32),
     Mark(u32),
     Unmark(u32),

@@ -255,7 +255,6 @@ fn side_text(side: AddressSide) -> &'static str {
     }
 }
 
-/// Omits the prefix length of a single address.
 fn net_text(range: &IpNet) -> String {
     if range.prefix_len() == range.max_prefix_len() { range.addr().to_string() } else { range.trunc().to_string() }
 }

@@ -33,7 +33,6 @@ fn unrestricted(config: &Config, ranges: &[IpNet], primary: Family, pod_cidrs: &
     })
 }
 
-/// Warns if DetectLocalMode is ClusterCIDR without a range of the primary family.
 fn undetected(config: &Config, primary: Family) -> Option<String> {
     let DetectLocal::ClusterCidr(ranges) = &config.detect_local else { return None };
     let lack = match ranges.is_empty() {

@@ -11,16 +11,13 @@ pub struct ChosenBackends {
     pub local: Vec<SocketAddr>,
     /// Whether any endpoint is usable: decides between drop and reject.
     pub any: bool,
-    /// Why topology hints have no effect.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintsIgnored {
     EndpointWithoutHint,
-    /// Endpoints have zone hints, but the node has no zone.
     NodeWithoutZone,
-    /// Endpoints have zone hints, but none for this node's zone.
     NoEndpointForZone,
     /// Endpoints have only node hints, but none for this node.
     NoEndpointForNode,

@@ -93,7 +93,6 @@ impl ConntrackIndex {
         &self.due
     }
 
-    /// Returns the service ports with due flows.
     pub fn ports_due(&self) -> BTreeSet<&ServicePortName> {
         self.due.keys().filter_map(|key| self.owner.get(key)).collect()
     }

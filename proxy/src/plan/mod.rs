@@ -59,7 +59,6 @@ pub struct ClusterIpFrontend {
     pub action: FrontendAction,
 }
 
-/// Node port, external IPs, load-balancer IPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalFrontends {
     pub node_port: Option<u16>,
@@ -76,12 +75,10 @@ pub struct ExternalFrontends {
 }
 
 impl ExternalFrontends {
-    /// Whether any source reaches a backend.
     pub fn delivers(&self) -> bool {
         matches!(self.action.verdict, FrontendVerdict::Deliver(_)) || self.short_circuit.is_some()
     }
 
-    /// Returns the action for traffic from the node itself.
     pub fn of_node(&self) -> FrontendAction {
         self.short_circuit.map_or(self.action, |short| short.node)
     }
@@ -129,7 +126,6 @@ pub struct ServicePortPlan {
     pub external: Option<ExternalFrontends>,
     pub health_check: Option<HealthCheck>,
     pub no_local_endpoints: NoLocalEndpoints,
-    /// Why topology hints have no effect.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
@@ -184,7 +180,6 @@ pub enum NodePortScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlan {
     pub family: Family,
-    /// The packet mark that requests masquerade.
     pub masquerade_mark: u32,
     /// How to detect packets from pods, if possible.
     pub pods: Option<PodSource>,

@@ -91,7 +91,6 @@ pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
     (may && loopback_ranges(config, family).any(|range| range.contains(&localhost))).then_some(localhost)
 }
 
-/// Returns the ranges of `nodePortAddresses` in the loopback range.
 fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNet> {
     let ranges = match &config.node_port_addresses {
         NodePortAddresses::Ranges(ranges) | NodePortAddresses::PrimaryAndRanges(ranges) => &ranges[..],
@@ -100,7 +99,6 @@ fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNe
     ranges.iter().copied().filter(move |range| family.loopback_range().contains(range))
 }
 
-/// Returns the loopback ranges of `nodePortAddresses` without the relays' address.
 pub fn ranges_without_relay(config: &Config) -> Vec<IpNet> {
     let of = |family: Family| loopback_ranges(config, family).filter(move |range| !range.contains(&family.localhost()));
     Family::ALL.into_iter().flat_map(of).collect()

@@ -49,7 +49,6 @@ impl PlanSummary {
         (self.internal, self.external)
     }
 
-    /// Returns the number of service ports by reason.
     pub fn hints_ignored(&self) -> impl Iterator<Item = (HintsIgnored, usize)> {
         HintsIgnored::ALL.into_iter().zip(self.hints)
     }

@@ -37,7 +37,6 @@ impl AffinityClients {
         self.last.pop(&client);
     }
 
-    /// Forgets clients of removed backends.
     pub fn retain(&mut self, is_there: impl Fn(&SocketAddr) -> bool) {
         let gone = self.last.iter().filter(|(_, (backend, _))| !is_there(backend)).map(|(client, _)| *client);
         for client in gone.collect::<Vec<_>>() {

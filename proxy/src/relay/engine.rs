@@ -89,7 +89,6 @@ impl Drop for OpenListener {
 }
 
 impl RelayEngine {
-    /// Returns an engine for every address of this family.
     pub fn new(family: Family, shared: Arc<RelayShared>) -> RelayEngine {
         RelayEngine::on(family.unspecified(), shared)
     }

@@ -168,7 +168,6 @@ impl SlotTable {
         }
     }
 
-    /// Ends up to `count` of the connections that match `may`.
     fn end(&mut self, count: usize, may: impl Fn(&ObjectKey, &Activity) -> bool) {
         let all = self
             .shares

@@ -135,7 +135,6 @@ async fn connect(peer: SocketAddr, context: &ListenerContext) -> Option<TcpStrea
     None
 }
 
-/// Resolves when the connection was idle for too long.
 async fn idle(activity: &Activity, timeouts: &TcpTimeouts) {
     loop {
         let limit = if activity.is_half_closed() { timeouts.half_closed } else { timeouts.idle };
@@ -151,7 +150,6 @@ async fn idle(activity: &Activity, timeouts: &TcpTimeouts) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpTimeouts {
     pub idle: Duration,
-    /// The idle timeout after one direction has ended.
     pub half_closed: Duration,
 }
 

@@ -249,7 +249,6 @@ impl UdpListener {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Ends the `count` oldest associations.
     fn end_oldest(&self, count: usize) {
         let mut all = self.associations();
         let mut by_age: Vec<(Instant, ClientKey)> = all
@@ -263,7 +262,6 @@ impl UdpListener {
         }
     }
 
-    /// Ends the association, unless another flow has its key.
     fn end(&self, key: &ClientKey, flow: &Arc<UdpFlow>) {
         let mut associations = self.associations();
         if associations.get(key).is_some_and(|association| Arc::ptr_eq(&association.flow, flow)) {

@@ -159,7 +159,6 @@ impl fmt::Display for Probability {
 }
 
 impl Match {
-    /// Returns 1/n as a fraction of 2³¹.
     pub fn probability(n: usize) -> u32 {
         kept_probability(n)
     }

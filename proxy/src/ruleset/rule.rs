@@ -125,7 +125,6 @@ impl Rule {
         self.and(Match::LocalAddress(Not::is_not(AddressTypeSide::Source)))
     }
 
-    /// Matches packets whose addresses and ports are a member of the set.
     pub fn in_set(self, set: &str, directions: &'static [SetDirection], negated: bool) -> Rule {
         self.and(Match::Set(Not { negated, value: (set.into(), directions) }))
     }

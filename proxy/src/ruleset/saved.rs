@@ -31,7 +31,6 @@ impl SavedTable {
         table
     }
 
-    /// Returns the targets of rules in chains for which `elsewhere` returns true.
     pub fn targets(&self, elsewhere: impl Fn(&str) -> bool) -> HashSet<&str> {
         let rules = self.chains.iter().filter(|(from, _)| elsewhere(from)).flat_map(|(_, rules)| rules);
         rules.filter_map(|rule| target_of(rule)).collect()

@@ -12,7 +12,6 @@ use super::validate;
 use super::{ObjectKey, lenient};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// The most faults listed per file; the rest is counted.
 pub(super) const MOST_FAULTS: usize = 100;
 
 #[derive(Debug, Default)]

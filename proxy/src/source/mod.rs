@@ -66,14 +66,12 @@ pub enum SourceError {
     Watches,
 }
 
-/// For [`crate::fuzzing`].
 pub(crate) fn fuzz_manifest(bytes: &[u8]) {
     for name in ["x.yaml", "x.json"] {
         let _ = documents::read(name, bytes);
     }
 }
 
-/// For [`crate::fuzzing`].
 pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
     kubernetes::fuzz(bytes)
 }

@@ -40,7 +40,6 @@ pub(super) fn subdomain(text: &str) -> Checked {
     ))
 }
 
-/// Checks a label's value, which may be empty.
 pub(super) fn label_value(text: &str) -> Checked {
     if text.is_empty() || is_name_part(text) {
         return Ok(());

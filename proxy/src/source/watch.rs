@@ -52,7 +52,6 @@ impl DirectoryWatch {
         })
     }
 
-    /// Removes the watches that the walk did not set again.
     pub(super) fn settle(&mut self) -> Result<(), SourceError> {
         for path in self.armed.difference(&self.pass) {
             // The watch may have ended with its directory.

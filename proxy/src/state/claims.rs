@@ -117,7 +117,6 @@ impl Claims {
         moved.collect()
     }
 
-    /// Whether no Service has any of these claims, and none is claimed twice.
     fn are_unclaimed(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
         let alike = claims.iter().zip(claims.iter().skip(1)).any(|((one, _), (other, _))| one == other);
         !alike && claims.iter().all(|(claim, _)| !self.claimants.contains_key(claim))

@@ -183,7 +183,6 @@ impl State {
         }
     }
 
-    /// Returns the addresses of other Nodes and of API servers (endpoints of the Service `default/kubernetes`).
     pub fn other_machines(&self) -> impl Iterator<Item = IpAddr> {
         let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
         let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
@@ -272,7 +271,6 @@ impl State {
         changed
     }
 
-    /// Marks a Service's ports as changed; returns whether it exists.
     fn mark_service(&mut self, service: &ObjectKey) -> bool {
         let Some(known) = self.services.get(service) else { return false };
         for port in &known.ports {
@@ -315,7 +313,6 @@ impl State {
         self.claims.take_disputes()
     }
 
-    /// The number of endpoints plus a constant.
     fn weight(&self, name: &ServicePortName) -> usize {
         const ALONE: usize = 10;
         let slices = self.slices.get(&name.service).into_iter().flatten();

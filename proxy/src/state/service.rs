@@ -30,9 +30,7 @@ pub struct ServicePort {
     pub load_balancer_ips: Vec<IpAddr>,
     /// Sources that may call load-balancer IPs; empty means all.
     pub source_ranges: Vec<IpNet>,
-    /// The traffic policy of the cluster IP.
     pub internal_policy: TrafficPolicy,
-    /// The traffic policy of all other frontends.
     pub external_policy: TrafficPolicy,
     pub affinity: Option<Duration>,
     /// The health check's port, only under policy Local.
@@ -62,7 +60,6 @@ impl ServicePort {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Cluster) || self.externally_accessible()
     }
 
-    /// Whether endpoints restricted to this node may be backends.
     pub fn uses_local_endpoints(&self) -> bool {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Local)
             || (self.external_policy == TrafficPolicy::Local && self.externally_accessible())

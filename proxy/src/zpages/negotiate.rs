@@ -63,7 +63,6 @@ impl<'a> AcceptClause<'a> {
         (clause.quality > 0.0).then_some(clause)
     }
 
-    /// Returns the number of wildcards.
     fn wide(&self) -> usize {
         usize::from(self.media.0 == "*") + usize::from(self.media.1 == "*")
     }

@@ -16,7 +16,6 @@ pub struct Statusz {
 }
 
 impl Statusz {
-    /// The page lists only the first segment of each path.
     pub fn new<'p>(started: SystemTime, paths: impl IntoIterator<Item = &'p str>) -> Statusz {
         let first = |path: &'p str| path.split('/').nth(1).filter(|part| !part.is_empty());
         let mut paths: Vec<String> = paths.into_iter().filter_map(first).map(|part| format!("/{part}")).collect();

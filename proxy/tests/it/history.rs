@@ -127,14 +127,12 @@ proptest! {
         prop_assert_eq!(&current.mode().kernel().tables, &clean.mode().kernel().tables);
         prop_assert_eq!(current.summary(), clean.summary());
 
-        // A second, full sync sends nothing.
         let sent = current.mode().kernel().restored.len();
         prop_assert!(current.sync().unwrap().is_empty());
         current.require_full_sync();
         prop_assert!(current.sync().unwrap().is_empty());
         prop_assert_eq!(current.mode().kernel().restored.len(), sent);
 
-        // A cleanup leaves only other programs' rules and the guard.
         cleanup(current.mode().kernel()).unwrap();
         let mut left = current.mode().kernel().tables.clone();
         prop_assert!(take_guard(&mut left), "the guard of the loopback range stays");

@@ -40,7 +40,6 @@ impl Elsewhere {
         shell(&format!("nsenter --net={path} sh -c '{line}'"))
     }
 
-    /// Opens sockets that stay in this network namespace.
     fn open(&self, family: Family) -> NfTables {
         let namespace = self.namespace.try_clone().unwrap();
         let thread = std::thread::spawn(move || {

@@ -41,7 +41,6 @@ fn slice(index: usize, endpoints: usize) -> Value {
     })
 }
 
-/// Waits until the proxy has applied this version of the slices.
 fn applied(version: u64) {
     wait_for("the proxy to apply the slices", || {
         let reply = http_get("127.0.0.1:10256", "/healthz")?;

@@ -39,7 +39,6 @@ fn relays(proxy: &mut NftablesProxy) -> &mut relay::FakeRelays {
     proxy.companion::<LocalhostNodePorts<relay::FakeRelays>>().unwrap().relays()
 }
 
-/// Returns the listening ports with their backends.
 fn listening(proxy: &mut NftablesProxy) -> BTreeMap<u16, Vec<String>> {
     let relays = relays(proxy);
     let to = |name| relays.active[name].cluster.iter().map(ToString::to_string).collect();
@@ -55,7 +54,6 @@ fn with_port(index: u8, node_port: u16, more: Json) -> Change {
     testing::service(&format!("svc-{index}"), spec)
 }
 
-/// Returns endpoints by the last byte of their address and their node.
 fn slice(index: u8, endpoints: &[(u8, &str)]) -> Change {
     let name = format!("svc-{index}");
     let endpoints: Vec<Json> = endpoints
@@ -112,7 +110,6 @@ fn listeners_follow_services_and_endpoints() {
     proxy.apply([&slice(0, &[(3, "node-b")]), &slice(1, &[(4, "node-b")])]);
     proxy.sync().unwrap();
     assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.3:8080"]), (30_081, &["10.244.0.4:8080"])]));
-    // The services exchange their ports.
     proxy.apply([&with_port(0, 30_081, json!({})), &with_port(1, 30_080, json!({}))]);
     proxy.sync().unwrap();
     assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.4:8080"]), (30_081, &["10.244.0.3:8080"])]));

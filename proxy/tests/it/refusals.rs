@@ -46,12 +46,10 @@ fn a_full_sync_sets_refused_service_ports_aside_and_retries_changed_ones() {
         assert_eq!(holds(&mut proxy, &format!("--to-destination 10.244.0.{number}:8080")), stands, "{number}");
         assert_eq!(holds(&mut proxy, &format!("-d 10.96.0.{number}/32")), stands, "{number}");
     }
-    // Without session affinity a partial sync sends it.
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
     assert!(!proxy.sync().unwrap().full);
     assert_eq!(refused(&proxy), ["d"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.2:8080"));
-    // Once the kernel has the extension, a full sync sends it.
     proxy.mode().kernel().refuse = None;
     proxy.require_full_sync();
     proxy.sync().unwrap();
@@ -74,7 +72,6 @@ fn a_partial_sync_keeps_refused_service_ports_and_sends_the_rest() {
     assert_eq!(refused(&proxy), ["a"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.1:8080"), "as it was");
     assert!(holds(&mut proxy, "--to-destination 10.244.0.8:8080"));
-    // A refused service port can be deleted.
     proxy.apply(&[Change::Service(key("a"), None)]);
     proxy.sync().unwrap();
     assert_eq!(refused(&proxy), [""; 0]);

@@ -137,7 +137,6 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(root().join(path)).unwrap()).unwrap()
 }
 
-/// Runs the action's shell steps with a fake svclab that prints its arguments.
 #[test]
 fn the_action_passes_its_inputs_to_the_lab() {
     let directory = tempfile::tempdir().unwrap();

@@ -43,7 +43,6 @@ impl Drop for LoggedProxy {
     }
 }
 
-/// Waits until a proxy reports that its rules are in the kernel.
 pub fn ready() {
     let answers = || http_get("127.0.0.1:10256", "/healthz").filter(|answer| answer.starts_with("HTTP/1.1 200"));
     wait_for("the proxy to be ready", answers);

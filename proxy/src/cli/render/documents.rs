@@ -56,7 +56,6 @@ impl DocumentKind {
 }
 
 impl Documents {
-    /// A single iptables document has no heading.
     pub(super) fn text(&self) -> String {
         let mut text = self.comments.clone();
         for (part, body) in &self.parts {
@@ -69,7 +68,6 @@ impl Documents {
         text
     }
 
-    /// Returns extensions and contents; the rules' file contains the comments.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
             DocumentKind::Rules | DocumentKind::Tables => (part.extension(), self.comments.clone() + body),

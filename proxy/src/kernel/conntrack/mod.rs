@@ -57,7 +57,6 @@ pub trait Conntrack {
         stale: &dyn Fn(&Flow) -> bool,
     ) -> io::Result<ScanStep>;
 
-    /// Runs a whole scan; returns the number of deleted entries.
     fn delete(&mut self, family: Family, filters: &[FlowFilter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
         let mut step = self.delete_some(family, filters, true, stale)?;
         let mut deleted = step.deleted;

@@ -61,7 +61,6 @@ impl NfTables {
         })
     }
 
-    /// Also compares on a second thread if there is a second processor.
     pub fn with_comparer(mut self) -> Result<NfTables, IptablesError> {
         if available_parallelism().is_ok_and(|processors| processors.get() > 1) {
             let (socket, comparison) = (open()?, ChainComparison::new(self.family));

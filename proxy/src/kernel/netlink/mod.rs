@@ -218,7 +218,6 @@ pub(crate) fn fuzz(bytes: &[u8], payload: impl Fn(&[u8])) {
     }
 }
 
-/// Repeats `read` until it returns a value.
 fn until_consistent<T>(
     operation: &str,
     mut read: impl FnMut() -> Result<Option<T>, NetlinkError>,

@@ -283,7 +283,6 @@ pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> SetShape {
     }
 }
 
-/// Returns 0 for verdicts.
 fn value_length(data: Option<MapData>) -> Option<u32> {
     match data {
         None => None,

@@ -108,7 +108,6 @@ impl FakeContent {
         Ok(())
     }
 
-    /// Chains to which rules and elements refer.
     fn targets(&self) -> impl Iterator<Item = &Name> {
         let of_rules = self.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
         let of_rules = of_rules.filter_map(|statement| match statement {

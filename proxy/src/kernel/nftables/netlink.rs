@@ -29,7 +29,6 @@ pub struct NetlinkTable {
     expected: Option<u32>,
 }
 
-/// Sees each batch and the duration of its commit.
 pub type TimedBatchObserver = Box<dyn FnMut(&Batch, Duration) + Send>;
 
 impl NetlinkTable {
@@ -43,7 +42,6 @@ impl NetlinkTable {
         self.observer = Some(observer);
     }
 
-    /// Creates the table `name` with every kind of object, and deletes it.
     pub fn probe(family: Family, name: &'static str, change: &NftChange) -> Result<(), NftTableError> {
         let mut own = NetlinkTable::open(family, name, "")?;
         own.commit(change)?;

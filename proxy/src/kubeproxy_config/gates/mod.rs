@@ -123,7 +123,6 @@ fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
     given_value(given, name).unwrap_or_else(default)
 }
 
-/// The value given for the gate, or else for all gates of its stage.
 fn given_value(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
     let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {

@@ -45,7 +45,6 @@ struct FrontendElements {
     address: FrontendAddress,
     /// Whether the address is a cluster IP, which the Service's other ports share.
     is_cluster_ip: bool,
-    /// The verdict without endpoints.
     no_endpoints: Option<NoEndpoints>,
     dispatch: Option<Dispatch>,
 }
@@ -68,7 +67,6 @@ struct Dispatch {
     /// `None`: the service port has its own chain, with endpoints in rules instead of elements.
     shared: Option<ChainRole>,
     picked: Option<BackendSet>,
-    /// The backend set for pods and the node itself.
     short_circuit: Option<BackendSet>,
 }
 
@@ -148,7 +146,6 @@ impl NftServiceObjects {
         self.common_elements().chain(self.own_elements())
     }
 
-    /// Returns the elements that other service ports may share.
     pub fn common_elements(&self) -> impl Iterator<Item = Element> {
         let cluster_ips = self.frontends.iter().filter(|frontend| frontend.is_cluster_ip);
         let cluster_ips = cluster_ips.filter_map(|frontend| match frontend.address {

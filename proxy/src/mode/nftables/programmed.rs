@@ -129,7 +129,6 @@ impl ProgrammedTable {
         Some(change)
     }
 
-    /// Adds the chain, or rewrites an inherited one.
     fn make(&mut self, shared: SharedChain, change: &mut NftChange) {
         let name = shared.name();
         if self.chains.insert(name.clone()) {

@@ -60,7 +60,6 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     causes.last().unwrap_or(error).to_string()
 }
 
-/// Returns an error's status; the HTTP status overrides the body's code.
 fn status(code: StatusCode, text: &[u8]) -> Status {
     let status: Option<Status> = serde_json::from_slice(text).ok();
     let said = || String::from_utf8_lossy(text).trim().to_owned();

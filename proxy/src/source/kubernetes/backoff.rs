@@ -25,7 +25,6 @@ impl Backoff {
     }
 }
 
-/// Returns a random number from 0 to 1, by the standard library's random hash keys.
 pub(super) fn chance() -> f64 {
     let drawn = RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(drawn >> 32).unwrap_or_default()) / f64::from(u32::MAX)

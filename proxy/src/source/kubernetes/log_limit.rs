@@ -14,7 +14,6 @@ pub(super) struct LogLimit {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogDecision {
-    /// Log the line, with the number of lines suppressed before it.
     Write {
         suppressed: u64,
     },

@@ -24,7 +24,6 @@ pub(super) trait Prune: Serialize {
     fn prune(&mut self);
     fn metadata(&mut self) -> &mut ObjectMeta;
 
-    /// Returns the fingerprint of the content without version and annotations.
     fn fingerprint(&mut self) -> Fingerprint {
         let version = self.metadata().resource_version.take();
         let annotations = self.metadata().annotations.take();

@@ -55,7 +55,6 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the server does not serve the kind, or forbids it.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Failure::Refused { status, .. } if matches!(status.code, 403 | 404))
     }

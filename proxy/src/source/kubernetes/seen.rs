@@ -113,7 +113,6 @@ impl SeenObjects {
         Some(ObjectId { kind: self.kind, key }.into_deletion())
     }
 
-    /// Frees unused capacity.
     fn compact(&mut self) {
         memory::compact(|| {
             self.refused.shrink_to_fit();

@@ -47,7 +47,6 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Returns the faults; a last entry counts those not listed.
     pub(super) fn into_vec(mut self) -> Vec<Finding> {
         if self.unlisted_faults > 0 {
             self.reported.push(Finding {
@@ -58,7 +57,6 @@ impl Findings {
         self.reported
     }
 
-    /// Returns the ignored values; a last entry counts those not listed.
     pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
         let mut remarks = std::mem::take(&mut self.remarks);
         if self.unlisted_remarks > 0 {
@@ -96,7 +94,6 @@ impl Findings {
         self.reported.push(Finding { field: field.into(), message: message.into() });
     }
 
-    /// Returns the value, or notes a fault if it is invalid.
     fn check<T>(&mut self, field: impl FnOnce() -> String, outcome: Checked<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

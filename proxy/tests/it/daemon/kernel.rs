@@ -139,7 +139,6 @@ pub struct CountedKernel<T> {
 }
 
 impl<T> CountedKernel<T> {
-    /// Counts into `kernel`.
     pub fn beside(kernel: &Kernel, inner: T) -> CountedKernel<T> {
         CountedKernel { inner, asked: Arc::clone(&kernel.asked) }
     }

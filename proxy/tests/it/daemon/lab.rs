@@ -74,7 +74,6 @@ pub struct DaemonLab {
 }
 
 impl DaemonLab {
-    /// Starts in iptables mode with the commands.
     pub fn start(sync_period: Duration) -> DaemonLab {
         DaemonLab::start_beside(sync_period, None)
     }
@@ -83,7 +82,6 @@ impl DaemonLab {
         DaemonLab::start_in(sync_period, leftovers, assemble::iptables)
     }
 
-    /// Starts with the proxy that `assemble` returns per family.
     pub fn start_in<M: Mode + Send + 'static>(
         sync_period: Duration,
         leftovers: Option<LeftoverCleanup>,
@@ -147,7 +145,6 @@ impl DaemonLab {
         self.cost_so_far(changes).await
     }
 
-    /// Includes earlier requests.
     pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> RequestCounts {
         self.publish(changes);
         self.applied(Family::V4).await;

@@ -156,7 +156,6 @@ async fn a_family_that_fails_or_hangs_delays_no_other() {
     assert!(v4.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"));
 }
 
-/// Counts later panics of any thread.
 fn count_panics() -> Arc<AtomicUsize> {
     let panics = Arc::new(AtomicUsize::new(0));
     let (usual, counted) = (std::panic::take_hook(), Arc::clone(&panics));

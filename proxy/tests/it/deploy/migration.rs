@@ -42,7 +42,6 @@ users:
     tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 ";
 
-/// Checks that names match, and that the file is mounted where the configuration expects it.
 pub fn kubeconfig_fits(text: &str, configured: &str, mounted: &str) {
     let kubeconfig: kube::config::Kubeconfig = serde_saphyr::from_str(text).unwrap();
     let context = kubeconfig.contexts[0].context.as_ref().unwrap();

@@ -205,7 +205,6 @@ proptest! {
         }
         prop_assert_eq!(&current.mode().kernel().servers.servers, &clean.mode().kernel().servers.servers);
 
-        // A clean-up leaves only what existed before the proxy.
         let kernel = current.mode().kernel();
         cleanup(&mut kernel.rules).unwrap();
         tear_down(kernel, Family::V4, false).unwrap();
@@ -426,7 +425,6 @@ fn a_shared_address_keeps_each_services_source_ranges() {
     assert_eq!(ranges, ["198.51.100.7,tcp:80,192.0.2.0/25", "198.51.100.7,tcp:81,203.0.113.0/24"]);
     // Only the first range contains the node itself.
     assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceIp), ["198.51.100.7,tcp:80,198.51.100.7"]);
-    // One service is deleted: the other's address and ranges stay.
     proxy.apply([&Change::Service(key("a"), None)]);
     proxy.sync().unwrap();
     assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceCidr), ["198.51.100.7,tcp:81,203.0.113.0/24"]);

@@ -119,7 +119,6 @@ impl ScriptedApi {
         self.event(path, "BOOKMARK", "", json!({"metadata": {}}))
     }
 
-    /// Sends a line on every watch of this path.
     pub fn line(&self, path: &'static str, line: &str) {
         self.change(|world| {
             world.version += 1;
@@ -139,7 +138,6 @@ impl ScriptedApi {
         });
     }
 
-    /// Returns the number of requests, and the last query.
     pub fn asked(&self, verb: &'static str, path: &str) -> (usize, String) {
         self.world.lock().unwrap().asked.get(&(verb, path.to_owned())).cloned().unwrap_or_default()
     }

@@ -33,7 +33,6 @@ fn authority() -> Authority {
     Authority { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
 }
 
-/// Writes a kubeconfig with separate files of authority and token.
 fn kubeconfig(directory: &Path, api: &ScriptedApi, ca: &str, token: &str) -> PathBuf {
     let path = directory.join("kubeconfig");
     std::fs::write(directory.join("ca.pem"), ca).unwrap();

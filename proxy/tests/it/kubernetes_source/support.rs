@@ -42,7 +42,6 @@ pub fn node(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"podCIDR": "10.0.0.0/24"}})
 }
 
-/// Returns the next complete batch, merged with earlier partial ones.
 pub async fn next(source: &mut KubernetesSource) -> Batch {
     let mut whole = Batch::default();
     loop {

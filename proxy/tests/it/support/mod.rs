@@ -64,7 +64,6 @@ pub fn shell(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits for the condition; panics with `what` after a generous time.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -90,14 +89,12 @@ impl Proxy {
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As [`Proxy::start`], with this `PATH`.
     pub fn with_path(path: &str, arguments: &[&str]) -> Proxy {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
         command.args(arguments).args(["--healthz-bind-address", "127.0.0.1:10256"]).env("PATH", path);
         Proxy(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As [`Proxy::start`]; `limit` has the arguments of `ulimit`.
     pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -148,7 +145,6 @@ pub fn write_file(directory: &Path, name: &str, text: &str) {
     std::fs::rename(partial, directory.join(name)).unwrap();
 }
 
-/// Answers every connection with what `answer` returns, for ever.
 pub fn serve(address: &str, answer: fn(&TcpStream) -> String) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -160,7 +156,6 @@ pub fn serve(address: &str, answer: fn(&TcpStream) -> String) {
     });
 }
 
-/// Returns the answer of a server of [`serve`].
 pub fn ask(address: impl ToSocketAddrs) -> std::io::Result<String> {
     let mut text = String::new();
     TcpStream::connect(address)?.read_to_string(&mut text)?;

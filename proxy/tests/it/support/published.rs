@@ -11,7 +11,6 @@ pub fn service(name: &str, ip: &str, mut spec: Value) -> Value {
     })
 }
 
-/// Returns endpoints by address and node.
 pub fn slice(service: &str, hosts: &[(&str, &str)], protocol: &str) -> Value {
     let endpoints: Vec<Value> =
         hosts.iter().map(|(host, node)| json!({ "addresses": [host], "nodeName": node })).collect();

@@ -55,7 +55,6 @@ impl LedgerEntry {
         self.chains.get(at).map(|(_, fingerprint)| *fingerprint)
     }
 
-    /// Returns own chains that certainly exist.
     pub fn known_chains(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().filter(|(_, fingerprint)| fingerprint.is_some()).map(|(chain, _)| chain.as_str())
     }
@@ -94,7 +93,6 @@ impl RuleLedger {
         chain.rules(self.entries.values().flat_map(|entry| &entry.lines))
     }
 
-    /// Adds the service port. Returns its own chains.
     pub fn insert(&mut self, name: &ServicePortName, rules: ServiceRules) -> Chains {
         let ServiceRules { chains, lines } = rules;
         let entry = self.entry(&chains, lines);

@@ -43,7 +43,6 @@ impl FixedChain {
         FixedChain { id: (table, name), head, tail: Vec::new() }
     }
 
-    /// Returns a chain with only rules of service ports.
     pub fn shared(id: ChainId) -> FixedChain {
         FixedChain { id, head: Vec::new(), tail: Vec::new() }
     }

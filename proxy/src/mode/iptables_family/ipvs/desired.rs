@@ -26,7 +26,6 @@ pub struct DirtyKeys {
 }
 
 impl DesiredState {
-    /// Replaces a service port's objects, and adds changed keys to `dirty`.
     pub fn replace(&mut self, name: &ServicePortName, objects: Option<IpvsServiceObjects>, dirty: &mut DirtyKeys) {
         let before = self.objects.remove(name).unwrap_or_default();
         let after = objects.as_ref();

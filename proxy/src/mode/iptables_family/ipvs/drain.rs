@@ -19,7 +19,6 @@ pub struct DrainingBackends {
 }
 
 impl DrainingBackends {
-    /// Updates the draining destinations of `keys`.
     pub fn record<'a>(
         &mut self,
         keys: impl IntoIterator<Item = &'a ServerKey>,

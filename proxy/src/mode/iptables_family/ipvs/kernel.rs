@@ -7,7 +7,6 @@ use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::writer::IptablesWriter;
 use crate::mode::iptables_family::engine::HasPacketFilter;
 
-/// Virtual servers, IP sets and the device `kube-ipvs0`.
 pub trait IpvsObjects {
     fn servers(&mut self) -> &mut dyn VirtualServers;
     fn sets(&mut self) -> &mut dyn IpSets;

@@ -43,7 +43,6 @@ struct IpvsRules<'a> {
 }
 
 impl IpvsRules<'_> {
-    /// Returns a rule that matches the set, with its comment.
     fn commented(&self, set: SetId, direction: &'static [SetDirection]) -> Rule {
         Rule::commented(set.comment()).in_set(&set.name(self.node.family), direction, false)
     }

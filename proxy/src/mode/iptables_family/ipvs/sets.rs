@@ -104,7 +104,6 @@ impl SetId {
         }
     }
 
-    /// Returns a header with room for `members`.
     pub fn header(self, family: Family, members: usize) -> SetHeader {
         // Doubled, so that a growing set need not be replaced at each sync.
         let room = u32::try_from(members.saturating_mul(2)).unwrap_or(u32::MAX);

@@ -42,13 +42,11 @@ impl Jump {
         rules.map_or(0, |rules| rules.iter().filter(|rule| **rule == text).count())
     }
 
-    /// Deletes every copy of the jump in the dump.
     pub fn delete_all(&self, saved: &SavedTables, change: &mut TableChange) {
         let rule = || (self.from.to_owned(), self.rule());
         change.delete.extend((0..self.copies(saved)).map(|_| rule()));
     }
 
-    /// Whether the jumps are the same rule to the kernel.
     pub fn is_same_rule(&self, other: &Jump) -> bool {
         (self.table, self.from, self.to, self.matches) == (other.table, other.from, other.to, other.matches)
     }

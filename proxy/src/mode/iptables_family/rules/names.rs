@@ -84,7 +84,6 @@ pub const PER_SERVICE: [&str; 5] = [SVC, SVL, EXT, FW, SEP];
 /// `include/uapi/linux/netfilter/x_tables.h`).
 const HASH_CHARACTERS: usize = 16;
 
-/// Returns the first 16 characters of the base32 of the SHA-256 of `key`.
 pub fn hash(key: &str) -> String {
     let mut text = BASE32.encode(&Sha256::digest(key.as_bytes()));
     text.truncate(HASH_CHARACTERS);
@@ -95,7 +94,6 @@ pub fn service_port_chain(prefix: &str, name: &ServicePortName) -> String {
     format!("{prefix}{}", hash(&format!("{name}{}", name.protocol)))
 }
 
-/// Returns a chain name per service port and endpoint.
 pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }

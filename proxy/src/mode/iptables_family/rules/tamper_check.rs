@@ -17,7 +17,6 @@ type OwnedChainId = (Table, String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ChainContent {
     rules: usize,
-    /// The number of its rules that jump to each chain.
     jumps_to: BTreeMap<String, usize>,
 }
 
@@ -72,7 +71,6 @@ impl TamperCheck {
         self.present = None;
     }
 
-    /// `marking`: the number of service port rules that jump to `KUBE-MARK-MASQ`.
     pub fn expect<'a, 'j>(
         &mut self,
         wanted: impl Iterator<Item = ((Table, &'static str), impl Iterator<Item = &'a Rule>)>,
@@ -101,14 +99,12 @@ impl TamperCheck {
         }
     }
 
-    /// Updates the number of service port rules that jump to `KUBE-MARK-MASQ`.
     pub fn marking(&mut self, before: usize, after: usize) {
         if let Some(present) = &mut self.present {
             present.marking = (present.marking + after).saturating_sub(before);
         }
     }
 
-    /// Describes a deletion by another program, if any.
     pub fn find_loss(&mut self, kernel: &mut dyn PacketFilter) -> Result<Option<String>, IptablesError> {
         let Some(present) = &self.present else { return Ok(None) };
         let generation = kernel.generation()?;
