@@ -20,7 +20,7 @@ impl Decision {
         self.answer
     }
 
-    /// Whether this answers an unknown fact: 0 no, 1 yes.
+    /// Whether this answers an unknown fact, by 0 (no) or 1 (yes).
     pub(crate) fn is_unknown(&self) -> bool {
         self.unknown
     }
@@ -129,7 +129,7 @@ impl Chance {
         }
     }
 
-    /// The probability of all draws so far together.
+    /// Returns the joint probability of all draws so far.
     #[must_use]
     pub fn probability(&self) -> Fraction {
         product(&self.taken)
@@ -145,7 +145,7 @@ impl Chance {
 
 const DECISIONS: usize = 10_000;
 
-/// Calls `walk` with every combination of draws. Returns false after `limit` walks, or if `take` does.
+/// Calls `walk` with every combination of draws. Returns false after `limit` walks, or once `take` returns false.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,

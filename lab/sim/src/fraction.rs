@@ -62,7 +62,7 @@ impl Fraction {
         Fraction { numerator: self.numerator >> shared, denominator: self.denominator >> shared }
     }
 
-    /// Converts exactly, but for the last bits.
+    /// Converts with errors in the last bits only.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
         let scaled = (&self.numerator << 63_u32) / &self.denominator;

@@ -1,5 +1,3 @@
-//! Names and values for readers and printers.
-
 pub(crate) fn value<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
     names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }

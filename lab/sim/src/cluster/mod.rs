@@ -15,7 +15,7 @@ use crate::masked::Masked;
 use crate::network::{HostId, Network, NetworkError};
 use crate::protocol::{Family, Protocol};
 
-/// Why building fails.
+/// An error in building a cluster.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum BuildError {
@@ -61,7 +61,7 @@ pub struct Node {
     pub sysctls: Sysctls,
     /// Listening sockets other than those of relays.
     pub listening: Listening,
-    /// Pods by name; `None` leaves the link of a removed pod.
+    /// Pods by name; `None` for a removed pod whose link remains.
     pub pods: Vec<(String, Option<Pod>)>,
 }
 

@@ -1,5 +1,3 @@
-//! The state that a proxy leaves on a node.
-
 use std::sync::Arc;
 
 use crate::host::Address;
@@ -53,7 +51,7 @@ pub struct NodeReadError {
 }
 
 impl NodeReadError {
-    /// An error in the listing `what`.
+    /// Returns an error in the listing `what`.
     #[must_use]
     pub fn new(what: &str, problem: &dyn std::fmt::Display) -> NodeReadError {
         NodeReadError { what: what.to_owned(), problem: problem.to_string() }

@@ -109,10 +109,10 @@ pub(crate) struct AttachedConnection {
 pub(crate) struct ConntrackTable {
     all: BTreeMap<usize, ConntrackEntry>,
     next: usize,
-    /// By zone and tuple (`nf_ct_key_equal`).
+    /// Connections by zone and tuple (`nf_ct_key_equal`).
     by_tuple: BTreeMap<(u16, Tuple), (usize, FlowDirection)>,
     unconfirmed: Vec<usize>,
-    /// No connection expires earlier.
+    /// The earliest time at which a connection may expire.
     quiet_until: u64,
 }
 
@@ -161,7 +161,7 @@ impl ConntrackTable {
         self.by_tuple.get(&(zones.reply, *tuple)).is_some_and(|(owner, _)| *owner != except)
     }
 
-    /// `resolve_normal_ct`: replies have their own zone.
+    /// Models `resolve_normal_ct`: replies have their own zone.
     fn find(&self, tuple: Tuple, zones: Zones) -> Option<(usize, FlowDirection)> {
         let found = self.by_tuple.get(&(zones.original, tuple)).copied();
         if zones.original == zones.reply {
@@ -172,7 +172,7 @@ impl ConntrackTable {
         found.filter(is(FlowDirection::Original)).or_else(reply)
     }
 
-    /// `nf_conntrack_in`: `None` for invalid packets.
+    /// Models `nf_conntrack_in`; returns `None` for invalid packets.
     pub(crate) fn track(
         &mut self,
         packet: &Packet,
@@ -244,7 +244,7 @@ impl ConntrackTable {
         Some(AttachedConnection { id, direction: FlowDirection::Original, tracked: TrackingState::New })
     }
 
-    /// `__nf_conntrack_confirm`: false if another connection has a tuple already, which drops the packet.
+    /// Models `__nf_conntrack_confirm`. Returns false, to drop the packet, if another connection has one of the tuples.
     pub(crate) fn confirm(&mut self, id: usize) -> bool {
         let Some(connection) = self.all.get_mut(&id) else {
             return true;

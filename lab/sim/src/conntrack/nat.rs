@@ -9,12 +9,12 @@ use crate::packet::{Packet, PacketBody};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 
-/// The translated end.
+/// The end that NAT translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Manip {
-    /// In PREROUTING and OUTPUT.
+    /// DNAT, in PREROUTING and OUTPUT.
     Destination,
-    /// In INPUT and POSTROUTING.
+    /// SNAT, in INPUT and POSTROUTING.
     Source,
 }
 
@@ -54,7 +54,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Without NAT rule: only a taken source port changes.
+    /// Sets up a connection without NAT rule: only a taken source port changes.
     pub(crate) fn set_up_nothing(&mut self, id: usize, manip: Manip, chance: &mut Chance) {
         let Some(connection) = self.get(id) else {
             return;
@@ -159,7 +159,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Translates as `nf_nat_packet`; returns whether the connection has such NAT.
+    /// Models `nf_nat_packet`; returns whether the connection has NAT of kind `manip`.
     pub(crate) fn translate(&self, id: usize, direction: FlowDirection, manip: Manip, packet: &mut Packet) -> bool {
         let Some(connection) = self.get(id) else {
             return false;
@@ -175,7 +175,7 @@ impl ConntrackTable {
     }
 }
 
-/// Writes the end, and the opposite end of a packet that an ICMP error quotes.
+/// Replaces the packet's source or destination, and the opposite one of a packet that an ICMP error quotes.
 fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     let error = matches!(packet.body, PacketBody::Error { .. });
     match manip {
@@ -208,13 +208,13 @@ fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     }
 }
 
-/// `in_range`, for the source.
+/// Whether the source is in range (`in_range`).
 fn in_range(tuple: &Tuple, range: &NatRange) -> bool {
     let address = range.addresses.is_none_or(|(first, last)| (first..=last).contains(&tuple.source));
     address && range.ports.is_none_or(|(first, last)| (first..=last).contains(&tuple.source_port))
 }
 
-/// `find_best_ips_proto`, with another hash than the kernel's: the address may differ.
+/// Models `find_best_ips_proto` with another hash: the address may differ from the kernel's.
 fn choose_address(tuple: &mut Tuple, range: &NatRange, manip: Manip) {
     let Some((first, last)) = range.addresses else {
         return;

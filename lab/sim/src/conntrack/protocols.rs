@@ -1,5 +1,3 @@
-//! Protocol states with the kernel's default timeouts.
-
 use super::{ConntrackEntry, FlowDirection};
 use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::sysctl::Sysctls;
@@ -21,7 +19,7 @@ pub(super) enum ConnectionStage {
 }
 
 impl ConnectionStage {
-    /// Returns milliseconds (nf_conntrack_proto_tcp.c, _udp.c, _sctp.c, _icmp.c, _generic.c).
+    /// In milliseconds (nf_conntrack_proto_tcp.c, _udp.c, _sctp.c, _icmp.c, _generic.c).
     pub(super) fn timeout(self) -> u64 {
         let seconds = match self {
             ConnectionStage::TcpSynSent
@@ -43,7 +41,7 @@ impl ConnectionStage {
 pub(super) enum PacketEffect {
     Belongs,
     Invalid,
-    /// Replaces a closed connection.
+    /// The packet replaces a closed connection.
     Reopens,
 }
 
@@ -106,7 +104,7 @@ pub(super) fn follow(
     PacketEffect::Belongs
 }
 
-/// Returns the next stage, by part of the table in nf_conntrack_proto_tcp.c.
+/// Returns the next stage, by a subset of the table in nf_conntrack_proto_tcp.c.
 fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<ConnectionStage> {
     let (syn, ack) = (flags.has(TcpFlags::SYN), flags.has(TcpFlags::ACK));
     if flags.has(TcpFlags::RST) {

@@ -1,5 +1,3 @@
-//! Addresses of interfaces, and `ip addr add` lines.
-
 use std::net::IpAddr;
 use std::str::FromStr;
 

@@ -108,7 +108,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a route; addresses add those to their networks.
+    /// Adds a route. Addresses add the routes to their networks.
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
@@ -124,7 +124,7 @@ impl HostBuilder {
         self
     }
 
-    /// Addresses then add no routes to their networks.
+    /// Prevents addresses from adding routes to their networks.
     #[must_use]
     pub fn all_routes(mut self) -> HostBuilder {
         self.all_routes = true;

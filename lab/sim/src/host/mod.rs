@@ -42,7 +42,7 @@ pub struct HostInterface {
 }
 
 impl HostInterface {
-    /// An interface without addresses.
+    /// Returns an interface without addresses.
     #[must_use]
     pub fn new(name: &str) -> HostInterface {
         HostInterface {

@@ -44,20 +44,20 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route through a gateway.
+    /// Returns a route through a gateway.
     #[must_use]
     pub fn via(to: Masked, gateway: IpAddr, interface: &str) -> Route {
         Route { via: Some(gateway), ..Route::link(to, interface) }
     }
 
-    /// A route to neighbours.
+    /// Returns a route to neighbours.
     #[must_use]
     pub fn link(to: Masked, interface: &str) -> Route {
         let interface = Some(interface.to_owned());
         Route { to, via: None, interface, source: None, metric: 0, kind: RouteKind::Unicast, table: MAIN_TABLE }
     }
 
-    /// A route that forwards nothing.
+    /// Returns a route that forwards nothing.
     #[must_use]
     pub fn nowhere(to: Masked, kind: RouteKind) -> Route {
         Route { to, via: None, interface: None, source: None, metric: 0, kind, table: MAIN_TABLE }
@@ -124,7 +124,7 @@ impl Host {
         self.look_up(&RouteQuery::out(to))
     }
 
-    /// `fib_rules_lookup`: by default looks up the local, then the main table.
+    /// Models `fib_rules_lookup`; without policy rules, looks up the local, then the main table.
     pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
         if self.policy.rules_of(look.to).is_empty() {
             let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
@@ -188,7 +188,7 @@ impl Host {
         }
     }
 
-    /// The source of packets to an own address: that address, its network's primary one, or 127.0.0.1
+    /// Returns the source of packets to an own address: that address, its network's primary one, or 127.0.0.1
     /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
     pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
         if to.is_ipv4() && to.is_loopback() {
@@ -219,8 +219,8 @@ impl Host {
         near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
     }
 
-    /// `ipv6_dev_get_saddr` prefers addresses not deprecated, on the output interface, with the longest common prefix,
-    /// on the earliest interface (`for_each_netdev_rcu`), the latest (`ipv6_link_dev_addr`).
+    /// Models `ipv6_dev_get_saddr`. Prefers, in this order: addresses not deprecated, on the output interface, with the
+    /// longest common prefix, on the earliest interface (`for_each_netdev_rcu`), added last (`ipv6_link_dev_addr`).
     fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
         let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
         let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {

@@ -34,7 +34,7 @@ impl Host {
         }
     }
 
-    /// An interface's addresses in the order of addition.
+    /// Returns an interface's addresses in the order of addition.
     #[must_use]
     pub fn addresses_of(&self, interface: &str) -> &[super::Address] {
         self.interface(interface).map_or(&[], |at| &self.interfaces[at].addresses)

@@ -19,7 +19,7 @@ const TCP_RESET: u64 = 10;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
-/// A service by its address, as indexes change.
+/// Identifies a service by address, because indexes change.
 type ServiceKey = (Protocol, SocketAddr);
 type TemplateKey = (ServiceKey, u128);
 
@@ -49,7 +49,7 @@ pub(crate) struct IpvsState {
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     templates: BTreeMap<TemplateKey, (SocketAddr, u64)>,
     rotations: BTreeMap<ServiceKey, Rotation>,
-    /// Time of the last expiry.
+    /// When expired connections were last removed.
     looked: Option<u64>,
 }
 
@@ -59,9 +59,9 @@ pub(crate) enum NoConnection {
     Passes,
     /// No server is available: rejected.
     NoServer,
-    /// The server was removed: dropped.
+    /// The server was removed: the packet is dropped.
     Gone,
-    /// The port of a connection in conntrack is reused: dropped, a retry is scheduled.
+    /// The packet reuses the port of a connection in conntrack: dropped; its retry is scheduled.
     Reused,
 }
 
@@ -131,7 +131,7 @@ impl IpvsState {
         Some(*one)
     }
 
-    /// Models `ip_vs_in_hook`. `known`: confirmed by conntrack.
+    /// Models `ip_vs_in_hook`. `known`: whether conntrack has confirmed the connection.
     pub(crate) fn called(
         &mut self,
         packet: &Packet,
@@ -264,8 +264,8 @@ impl IpvsState {
     }
 }
 
-/// Whether a SYN replaces a connection: if ended (`is_new_conn_expected`), with expire_nodest_conn also if the server
-/// has weight 0; never with conn_reuse_mode 0.
+/// Whether a SYN replaces the connection: if it has ended (`is_new_conn_expected`), with expire_nodest_conn also if the
+/// server has weight 0; never with conn_reuse_mode 0.
 fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
     let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;

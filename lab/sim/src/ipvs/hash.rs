@@ -1,12 +1,10 @@
-//! The schedulers `sh`, `dh` and `mh`.
-
 use std::net::IpAddr;
 
 use super::{RealServer, VirtualService};
 
 /// `IP_VS_SH_TAB_BITS` and `IP_VS_DH_TAB_BITS` are 8.
 const BUCKETS: usize = 256;
-/// For the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
+/// The size for `CONFIG_IP_VS_MH_TAB_INDEX` 12, the default.
 const MAGLEV_BUCKETS: usize = 4093;
 /// Bits of a weight in `mh`.
 const MAGLEV_BITS: u32 = 6;
@@ -30,7 +28,7 @@ pub(super) fn available(server: &RealServer, overloaded: bool) -> bool {
     server.weight > 0 && !overloaded
 }
 
-/// Fills buckets for `sh` by weight, for `dh` in turn.
+/// Returns each bucket's server: by weight for `sh`, in turn for `dh`.
 fn buckets(service: &VirtualService, weighted: bool) -> Vec<usize> {
     let (mut at, mut given) = (0, 0);
     let mut all = Vec::with_capacity(BUCKETS);

@@ -5,7 +5,7 @@ use crate::packet::Packet;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, NotModelled, Trace};
 
-/// Where a direction ends.
+/// The end of one direction's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum LegEnd {

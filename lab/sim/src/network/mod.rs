@@ -23,11 +23,11 @@ use crate::protocol::Protocol;
 use crate::walk::HostState;
 use link::NetworkLink;
 
-/// A machine's id in the network that returned it and its clones.
+/// A machine's id, valid in the network that returned it and in that network's clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 
-/// Impossible links and packets.
+/// An impossible link or packet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -132,7 +132,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// An empty network.
+    /// Returns an empty network.
     #[must_use]
     pub fn new() -> Network {
         Network::default()

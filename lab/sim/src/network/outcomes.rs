@@ -1,5 +1,3 @@
-//! Exact outcomes of a packet.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -12,7 +10,7 @@ use crate::trace::{Event, NotModelled};
 use crate::walk::HostState;
 
 const WAYS: usize = 100_000;
-/// The limit of paths with unknown facts, each of which doubles them.
+/// The most paths with unknown facts; each fact doubles the number of paths.
 const UNDECIDED_WAYS: usize = 10_000;
 
 /// The packet has more paths than the limit.

@@ -1,5 +1,3 @@
-//! Values of packets, and literals.
-
 use super::selector::selector;
 use super::{DataType, Element};
 

@@ -66,7 +66,7 @@ impl fmt::Display for TableFamily {
     }
 }
 
-/// The type of a part of keys or data.
+/// The declared type of one part of keys or data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeclaredType {
     /// `ipv4_addr`.
@@ -206,7 +206,7 @@ impl NftReadError {
 }
 
 impl Table {
-    /// Judges by table name and base chains: `nft` marks only tables with xtables expressions.
+    /// Whether table name and base chains are those of iptables: `nft` marks only tables with xtables expressions.
     fn has_chains_of_iptables(&self) -> bool {
         let named = TableName::ALL.into_iter().find(|table| table.name() == self.name);
         let built_in = |chain: &Chain| named.is_some_and(|table| table.built_in().contains(&chain.name.as_str()));
@@ -276,7 +276,7 @@ fn addresses_of(elements: &[Element], found: &mut Vec<IpAddr>) {
     }
 }
 
-/// Collects addresses, of ranges the first.
+/// Collects addresses, and the first address of each range.
 fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     match expr {
         Expr::Word(word) => found.extend(word.parse::<IpAddr>().ok()),

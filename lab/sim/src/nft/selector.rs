@@ -1,5 +1,3 @@
-//! Fields that expressions select: spelling and data type.
-
 use super::{DataType, Expr};
 use crate::protocol::{Family, Protocol};
 
@@ -15,7 +13,7 @@ pub(crate) enum PacketField {
     },
     Version(Family),
     HeaderProtocol(Family),
-    /// A port of this protocol, or of any.
+    /// A port of protocol `of`; `None` is any.
     Port {
         of: Option<Protocol>,
         source: bool,

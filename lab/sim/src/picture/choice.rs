@@ -1,5 +1,3 @@
-//! Texts for probabilistic choices in a drawing.
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -11,7 +9,7 @@ use crate::fraction::Fraction;
 use crate::network::PacketVerdict;
 use crate::trace::Event;
 
-/// The number of alternatives with their own lines.
+/// The most alternatives that get their own lines.
 const LINES: usize = 3;
 const NAMES: usize = 200;
 
@@ -160,7 +158,7 @@ pub(super) fn heading(number: usize, kind: &[&JourneyEvents<'_>], from: usize) -
     format!("{}: {} of the packets go on like this, to {}", letter(number), about(&sum(kind)), addresses(&all))
 }
 
-/// Returns the probabilities of the drawn path and of all alike.
+/// Returns the probabilities of the drawn path and of all paths like it.
 pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>], from: usize) -> Vec<String> {
     let all = alternatives(kind, from);
     let whole = sum(kind);

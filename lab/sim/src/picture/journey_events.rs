@@ -1,5 +1,3 @@
-//! The events of a journey, and comparisons of journeys.
-
 use std::sync::Arc;
 
 use super::labels;

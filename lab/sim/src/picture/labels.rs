@@ -1,5 +1,3 @@
-//! Short texts of rules and packets.
-
 use super::line::{Ink, Span, TextRow, Tone, middle};
 use crate::conntrack::TrackingState;
 use crate::names;

@@ -1,6 +1,6 @@
 //! Styled lines of text, whose width is estimated without a font.
 
-/// Sans-serif words, monospaced addresses and rules.
+/// A text style: words are sans-serif, addresses and rules monospaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
     /// Rules, addresses.
@@ -51,7 +51,7 @@ pub(super) struct TextRow {
 
 pub(super) const SPACE: u32 = 6;
 
-/// The maximum width of a text in pixels, by DejaVu, the widest common fonts.
+/// Returns a text's maximum width in pixels: that in DejaVu, the widest common fonts.
 pub(super) fn width(ink: Ink, text: &str, size: u32) -> u32 {
     let mono = matches!(ink, Ink::Code | Ink::Quiet | Ink::Pass | Ink::Deny | Ink::Change);
     let thousandths: u32 = text.chars().map(|char| character(mono, ink == Ink::Strong, char)).sum();

@@ -1,5 +1,3 @@
-//! A drawing's contents before layout.
-
 use std::sync::Arc;
 
 use super::labels::{self, row};
@@ -19,7 +17,7 @@ pub(super) struct Strand {
     pub(super) verdict: VerdictBox,
 }
 
-/// The last box of a [`Strand`]: what becomes of the packet.
+/// The last box of a [`Strand`]: the packet's outcome.
 #[derive(Debug, Default)]
 pub(super) struct VerdictBox {
     pub(super) good: bool,

@@ -1,5 +1,3 @@
-//! Shapes in painting order.
-
 use super::line::Span;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

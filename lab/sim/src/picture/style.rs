@@ -1,5 +1,3 @@
-//! The style sheet of drawings, with light and dark colours.
-
 use std::fmt::Write as _;
 
 /// Colours with light and dark values; contrast of WCAG AA.

@@ -1,5 +1,3 @@
-//! Relays' rotation, affinity and UDP associations.
-
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Ports of userspace proxies: a connection ends there, another to a backend begins. `svcproxy render` prints relays in
+//! Ports at which userspace proxies accept connections and open others to backends. `svcproxy render` prints relays in
 //! comments.
 
 mod memory;
@@ -22,7 +22,7 @@ pub type Relays = BTreeMap<RelayPort, Relay>;
 /// The backends of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relay {
-    /// The service port; relays of the same one share affinity.
+    /// The service port; relays of one service port share affinity.
     pub name: String,
     /// Backends of new connections, sorted.
     pub to: Vec<SocketAddr>,
@@ -34,7 +34,7 @@ pub struct Relay {
     pub address: Option<IpAddr>,
 }
 
-/// The beginning of a relay's line.
+/// The prefix of a relay's comment line.
 pub const LINE: &str = "# relay ";
 
 impl Relay {

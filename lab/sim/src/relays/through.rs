@@ -1,5 +1,3 @@
-//! Outcomes through relays.
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

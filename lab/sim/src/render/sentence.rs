@@ -1,6 +1,6 @@
 use crate::network::{HostId, Network, PacketVerdict, ReplyFailure};
 
-/// A verdict with the names of the machines.
+/// Returns a verdict as text with machine names.
 #[must_use]
 pub fn verdict(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
@@ -20,7 +20,7 @@ pub fn verdict(network: &Network, verdict: &PacketVerdict) -> String {
     }
 }
 
-/// The reason of a failed reply.
+/// Returns the reason of a failed reply as text.
 #[must_use]
 pub fn reply_failure(network: &Network, why: &ReplyFailure) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();

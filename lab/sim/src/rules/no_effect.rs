@@ -1,5 +1,3 @@
-//! Targets without effect on verdicts.
-
 use super::error::ParseResult;
 use super::target::RuleTarget;
 use super::tokens::OptionReader;

@@ -39,7 +39,7 @@ pub(super) fn is_name(name: &str) -> bool {
 
 enum OpenExtension {
     Nothing,
-    /// The match's name and options' position.
+    /// A match's name, and its options' position.
     Match(String, usize),
     /// The target name's position.
     Target(usize),

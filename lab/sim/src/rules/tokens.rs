@@ -1,5 +1,3 @@
-//! A rule line's words.
-
 use std::borrow::Cow;
 
 use super::Test;

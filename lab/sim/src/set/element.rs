@@ -8,7 +8,7 @@ use crate::protocol::{Family, Protocol};
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ElementPart {
     Ip,
-    /// The longest matching prefix decides.
+    /// A network; the longest matching prefix decides.
     Net,
     /// A port with protocol.
     Port,
@@ -21,7 +21,7 @@ pub enum ElementPart {
 pub enum PartValue {
     Ip(IpAddr),
     Net(Masked),
-    /// ICMP: type × 256 + code.
+    /// A port; for ICMP, type × 256 + code.
     Port(Protocol, u16),
     PlainPort(u16),
 }

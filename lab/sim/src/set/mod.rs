@@ -27,7 +27,7 @@ pub struct IpSet {
     pub parts: Vec<ElementPart>,
     /// `None`: ports only.
     pub family: Option<Family>,
-    /// Options of the creation, without effect on verdicts.
+    /// Options of `ipset create`, without effect on verdicts.
     pub options: Vec<String>,
     /// In listing order.
     pub elements: Vec<Element>,
@@ -101,7 +101,7 @@ impl CompiledIpSet {
         CompiledIpSet { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
     }
 
-    /// `now` is in seconds.
+    /// Looks up a packet; `now` is in seconds.
     pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Membership {
         // ip_set_test fails on too few sides or another family.
         if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
@@ -133,7 +133,7 @@ impl CompiledIpSet {
     }
 }
 
-/// Returns a part's value (net/netfilter/ipset/ip_set_getport.c).
+/// Returns the packet's value for a part (net/netfilter/ipset/ip_set_getport.c).
 fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
     let source = side == Side::Source;
     match part {
@@ -147,7 +147,7 @@ fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
                         to
                     }
                 }
-                // Hash types use ICMP type and code, otherwise port 0.
+                // Bitmaps need ports. Hash types use ICMP type and code, otherwise port 0.
                 _ if part == ElementPart::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
                 (None, None) => 0,

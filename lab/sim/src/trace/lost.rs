@@ -8,23 +8,23 @@ use crate::rules::TableName;
 /// A drop's reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
-    /// A rule dropped it.
+    /// An iptables rule dropped the packet.
     Rule(RuleRef),
-    /// A chain's policy dropped it.
+    /// The policy of a built-in chain.
     Policy(TableName, Hook),
-    /// A rule of nftables dropped it.
+    /// An nftables rule dropped the packet.
     NftRule(RuleRef),
-    /// The policy of a base chain.
+    /// The policy of an nftables base chain.
     NftPolicy(RuleRef),
-    /// The result is unknown.
+    /// A rule's result is unknown.
     NotModelled(Box<NotModelled>),
     /// There is no route.
     NoRoute,
-    /// A black-hole route took it.
+    /// A blackhole route matched.
     Blackhole,
     /// The machine does not forward.
     NoForwarding,
-    /// An outside packet has a loopback or own source.
+    /// A packet from outside has a loopback or own address as source.
     MartianSource,
     /// The destination is a loopback address, without `route_localnet`.
     Loopback,

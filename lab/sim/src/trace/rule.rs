@@ -1,5 +1,3 @@
-//! References to rules and chains, which remain valid after the walk.
-
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};

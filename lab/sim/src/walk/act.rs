@@ -119,7 +119,7 @@ impl Walker<'_> {
         TargetResult::Accept
     }
 
-    /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the output interface.
+    /// Returns an address of the output interface (`nf_nat_masquerade_ipv4`, `_ipv6`).
     pub(super) fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
         let output = skb.output?;
         let next_hop = match skb.way {
@@ -129,7 +129,7 @@ impl Walker<'_> {
         self.host.source_for(output, next_hop, skb.packet.destination)
     }
 
-    /// net/netfilter/nf_nat_redirect.c: a loopback address, or the input interface's first one.
+    /// Returns a loopback address, or the input interface's first address (net/netfilter/nf_nat_redirect.c).
     pub(super) fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
         let family = skb.packet.family();
         if hook == Hook::Output {
@@ -167,7 +167,7 @@ impl Walker<'_> {
     fn rejection(&self, with: RejectWith, skb: &Skb) -> Option<Packet> {
         let packet = &skb.packet;
         match (with.icmp(), &packet.body) {
-            // Errors and resets are not rejected with another.
+            // Errors and resets cause no further error or reset.
             (_, PacketBody::Error { .. }) => None,
             (None, PacketBody::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
                 let flags = TcpFlags(TcpFlags::RST | TcpFlags::ACK);
@@ -183,7 +183,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `icmp_send`: the called address if own, else the source towards the sender.
+    /// Returns an error's source (`icmp_send`): the packet's destination if local, else the source towards the sender.
     fn error_source(&self, packet: &Packet) -> Option<IpAddr> {
         if self.host.is_local(packet.destination) {
             return Some(packet.destination);

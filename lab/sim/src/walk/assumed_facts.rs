@@ -1,4 +1,4 @@
-//! What a path assumes: equal unknown facts get equal answers.
+//! A path's assumptions: equal unknown facts get equal answers.
 
 use std::collections::BTreeMap;
 

@@ -152,8 +152,8 @@ impl Walker<'_> {
         holds(&asked.source, skb.packet.source) && holds(&asked.destination, skb.packet.destination)
     }
 
-    /// `match_type6`: all listed classes (unicast, own included; multicast; unspecified) must hold, and one looked-up
-    /// type.
+    /// Follows `match_type6`: every listed class (unicast, own included; multicast; unspecified) must match, and one
+    /// type from the routing tables.
     fn is_of_types_v6(&self, address: IpAddr, asked: &[AddressType], limit: Option<usize>) -> bool {
         use AddressType::{Blackhole, Local, Multicast, Prohibit, Unicast, Unreachable, Unspec};
         let (multicast, unspecified) = (address.is_multicast(), address.is_unspecified());

@@ -11,7 +11,8 @@ use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
-/// `NF_IP_PRI_…`. Among equals the latest registered hook is first (`nf_hook_entries_grow`), usually nftables.
+/// `NF_IP_PRI_…`. Among equal priorities the latest registered hook runs first (`nf_hook_entries_grow`), usually
+/// nftables.
 const RAW: i32 = -300;
 const CONNTRACK: i32 = -200;
 const MANGLE: i32 = -150;
@@ -240,7 +241,7 @@ impl Walker<'_> {
         self.table(TableName::Security, hook, skb)
     }
 
-    /// OUTPUT. Rules see the interface of the route before translation.
+    /// Walks OUTPUT. Rules see the interface of the route before translation.
     pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -294,7 +295,7 @@ impl Walker<'_> {
         self.confirm(skb)
     }
 
-    /// Whether there are rules; without any not even conntrack registers hooks.
+    /// Whether there are rules; without rules, conntrack registers no hooks either.
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
         self.host.programs(family).any(|program| !program.rules.tables.is_empty())

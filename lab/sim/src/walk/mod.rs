@@ -35,7 +35,7 @@ pub(crate) struct HostState {
     pub(crate) recent: recent::RecentLists,
     /// Counters of `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
-    /// Credit of `limit` in milliseconds, and its last time.
+    /// Credit of `limit` in milliseconds, and the last update's time.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::IpvsState,
     nft: nft::NftState,

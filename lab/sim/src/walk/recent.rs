@@ -17,7 +17,7 @@ const TIMES: usize = 20;
 struct RecentEntry {
     /// Times in milliseconds, newest last.
     times: Vec<u64>,
-    /// A use counter; the oldest entry has the smallest.
+    /// The last use's number; the oldest entry has the smallest.
     used: u64,
 }
 

@@ -30,7 +30,7 @@ impl<'a> Walker<'a> {
         self.table_until(name, hook, skb, |_| false)
     }
 
-    /// Like `table`; skips further iptables variants once `decided`.
+    /// Like `table`; skips the second iptables variant once `decided` returns true.
     pub(super) fn table_until(
         &mut self,
         name: TableName,
@@ -63,7 +63,7 @@ impl<'a> Walker<'a> {
         skb: &mut Skb,
     ) -> HookResult {
         let mut callers: Vec<CallFrame> = Vec::new();
-        // Chains without effect, with the number of state changes then.
+        // Chains without effect, with the number of state changes at that time.
         let mut idle: HashMap<usize, u64> = HashMap::new();
         let (mut chain, mut at, mut met, mut happened) = (entry, 0, 0usize, 0u64);
         loop {

@@ -123,7 +123,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Answers a fact: by an assumption, an earlier answer, or both in turn. `next` is the following check.
+    /// Answers a fact by an assumption or an earlier answer, else tries both answers. `next` is the following check.
     fn ask(
         &mut self,
         fact: UnknownFact,

@@ -1,4 +1,4 @@
-//! Checks that a packet answers or leaves unknown.
+//! Checks whose result may be unknown for a packet.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(super) struct UnknownFact {
 /// Occurrences of a fact that have the same answer.
 pub(super) enum FactScope {
     Nothing,
-    /// Equal conditions on the packet (true with `!`), or matches of equal text.
+    /// A condition on the packet (true with `!`); `None`: the whole match's text.
     Packet(Option<(String, bool)>),
-    /// Patterns for an interface's name (true with `!`).
+    /// A pattern for an interface's name (true with `!`).
     Name(usize, InterfacePattern, bool),
 }
 
@@ -100,7 +100,7 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
     matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
 }
 
-/// Possible lengths with IP header. TCP SYN and RST carry no data and at most 20 bytes of options.
+/// Returns possible lengths with IP header. TCP SYN and RST carry no data and at most 20 bytes of options.
 pub(super) fn lengths(packet: &Packet) -> NumberRange {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {

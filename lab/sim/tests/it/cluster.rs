@@ -1,5 +1,3 @@
-//! A service in a small cluster.
-
 use std::time::Duration;
 
 use crate::support::{Plan, at, id, ip, outcomes, say, tcp};

@@ -1,5 +1,3 @@
-//! Inconsistent machines and networks, dropped packets.
-
 use crate::support::{Plan, at, id, ip, net, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
 use svclab_sim::host::{Host, HostBuilder, HostInterface, Route, RouteKind, Sysctls};

@@ -1,4 +1,3 @@
-//! Integration tests in one program, which links once.
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod cluster;

@@ -1,5 +1,3 @@
-//! Tests of single matches.
-
 use std::time::Duration;
 
 use crate::support::{at, ip, net};

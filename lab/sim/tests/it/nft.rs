@@ -240,7 +240,7 @@ fn chains_run_by_priority_and_latest_first() {
     assert!(!found(&network(&table(&[chain("a", "1", &mark(1))]), iptables)).contains("dropped"));
 }
 
-/// Accept ends only a base chain; its end and return apply the policy.
+/// Accept ends only one base chain; a base chain's end and return apply its policy.
 #[test]
 fn verdicts_and_policies() {
     let two = |first: &str, second: &str| {

@@ -1,5 +1,3 @@
-//! Contents and overlaps of drawings.
-
 use std::fmt::Write as _;
 
 use crate::support::{Plan, tcp};

@@ -1,5 +1,3 @@
-//! NAT and rejection over IPv6.
-
 use crate::support::{at, ip, net, outcomes};
 use svclab_sim::host::{Host, HostInterface, Route, Sysctls};
 use svclab_sim::network::{Flow, Network};

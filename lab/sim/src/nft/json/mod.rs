@@ -59,7 +59,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
                     None => return wrong(format!("rule in the unknown chain {name:?}")),
                 }
             }
-            // Only uses of these objects matter.
+            // Declarations of these objects affect no verdicts.
             (kind, _)
                 if ["metainfo", "flowtable", "counter", "quota", "limit", "secmark", "synproxy", "tunnel"]
                     .contains(&kind.as_str())
@@ -132,7 +132,7 @@ fn types(value: Option<&Value>) -> Option<Vec<DeclaredType>> {
         Value::Array(names) => {
             names.iter().map(|name| name.as_str().map(|name| DeclaredType::Named(name.to_owned()))).collect()
         }
-        // Newer nft has `typeof`.
+        // Newer nft prints `typeof` expressions.
         object => {
             let of = object.get("typeof")?;
             let parts = match of.get("concat").and_then(Value::as_array) {

@@ -88,7 +88,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
             Some("chain") => table.chains.push(chain(tokens)?),
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
-            // Only uses of these objects matter.
+            // Declarations of these objects affect no verdicts.
             Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
                 while !tokens.is("{") && !tokens.at_end() {
                     tokens.next();
@@ -196,7 +196,7 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     Ok(base)
 }
 
-/// Reads a rule, from the first unmodelled statement on as text.
+/// Reads a rule. Keeps the first unmodelled statement and the rest as text.
 fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     let mut rule = Rule { line, statements: Vec::new(), comment: None };
     while !tokens.at_end() {

@@ -146,7 +146,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// A missing set is `None` if further sets may exist.
+    /// Returns a set's index; `None` if it is missing and further sets may exist.
     fn set(&self, name: &str) -> Result<Option<usize>, String> {
         match self.machine.sets.iter().position(|known| known.name == name) {
             None if !self.machine.other_sets => Err(name.to_owned()),
@@ -165,7 +165,7 @@ impl Compiler<'_> {
             }
             Match::Statistic(Statistic::Nth { not, every, packet }) => {
                 self.counters += 1;
-                // In libxt_statistic, packet number `packet` matches first.
+                // libxt_statistic stores the number so that packet `packet` matches first.
                 let first = every - 1 - packet;
                 Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
             }

@@ -1,5 +1,3 @@
-//! Chain loops, which the kernel refuses.
-
 use super::{Action, CompiledChain};
 
 pub(super) fn find(chains: &[CompiledChain]) -> Option<usize> {

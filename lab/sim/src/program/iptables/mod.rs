@@ -24,7 +24,7 @@ use crate::trace::RuleRef;
 pub enum CompileError {
     #[error("table {table}, line {line}: unknown set {set:?}")]
     NoSet { table: TableName, line: usize, set: String },
-    /// Occurs only in rules changed after reading.
+    /// A missing chain; occurs only in rules changed after reading.
     #[error("table {table}, line {line}: unknown chain {chain:?}")]
     NoChain { table: TableName, line: usize, chain: String },
     /// A loop, which the kernel refuses.
@@ -131,7 +131,7 @@ pub(crate) enum OpenCheck {
         input: bool,
         test: Interfaces,
     },
-    /// Always unknown.
+    /// The result is unknown for all packets.
     Unknown {
         name: Arc<str>,
         why: Arc<str>,

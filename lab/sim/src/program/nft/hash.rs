@@ -42,7 +42,7 @@ fn jhash(key: &[u8], seed: u32) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Returns a value's bytes, padded to four.
+/// Returns a value's bytes, padded to a multiple of four.
 pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     let length = usize::try_from(kind.bits().div_ceil(8)).unwrap_or(16);
     let all = value.to_be_bytes();

@@ -1,5 +1,3 @@
-//! Compiled nftables rules.
-
 pub(crate) mod compile;
 pub(crate) mod hash;
 

@@ -48,7 +48,7 @@ impl Owner {
         Ok(this)
     }
 
-    /// Whether all conditions are inverted (`match ^ invert`).
+    /// Whether packets without socket match: all conditions are inverted (`match ^ invert`).
     pub(crate) fn holds_without_socket(&self) -> bool {
         let inverted = |test: &Option<Test<IdRange>>| test.is_none_or(|test| test.not);
         !self.supplementary

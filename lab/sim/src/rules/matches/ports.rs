@@ -33,7 +33,7 @@ impl NumberRange {
         (self.first..=self.last).contains(&number)
     }
 
-    /// `None` if the range contains only some of `possible`.
+    /// Whether the range contains all of `possible`; `None` for only some.
     pub(crate) fn contains_all(self, possible: NumberRange) -> Option<bool> {
         if self.contains(possible.first) && self.contains(possible.last) {
             Some(true)
@@ -51,7 +51,7 @@ impl fmt::Display for NumberRange {
     }
 }
 
-/// Of the flags `mask`, exactly `set` are set.
+/// Matches if exactly the flags `set` among `mask` are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TcpFlagsTest {

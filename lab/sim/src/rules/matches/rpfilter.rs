@@ -15,7 +15,7 @@ pub struct Rpfilter {
     pub valid_mark: bool,
     /// Accepts own addresses as source.
     pub accept_local: bool,
-    /// Failing packets match.
+    /// Matches packets that fail the check.
     pub invert: bool,
 }
 

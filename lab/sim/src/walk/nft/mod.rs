@@ -25,7 +25,7 @@ pub(crate) struct NftState {
     /// Elements that rules added.
     elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
-    /// Credit of `limit` in thousandths of packets, and its last time.
+    /// Credit of `limit` in thousandths of packets, and the last update's time.
     limits: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum RuleAbort {
     /// The rule does not match (`NFT_BREAK`).
     Break,
     NotModelled(Arc<str>),
-    /// Needs an interface's unknown name; with `alone` an assumption can answer.
+    /// The result depends on an interface's unknown name; with `alone` an assumption can decide.
     Invented {
         input: bool,
         alone: bool,

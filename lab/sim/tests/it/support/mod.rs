@@ -129,7 +129,6 @@ pub fn tcp(network: &Network, from: &str, to: &str) -> Flow {
     Flow::tcp(id(network, from), at(to))
 }
 
-/// Describes a verdict with machine names.
 pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
     match verdict {
@@ -147,7 +146,6 @@ pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     }
 }
 
-/// Returns the outcomes, one per line.
 pub fn outcomes(network: &Network, flow: &Flow) -> String {
     let all = network.outcomes(flow).unwrap();
     let lines = all.outcomes.iter().map(|one| format!("{} {}\n", one.probability, say(network, &one.verdict)));

@@ -1,5 +1,3 @@
-//! Compiles a ruleset for one machine.
-
 mod expression;
 mod set;
 mod statement;
@@ -76,7 +74,7 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// Sorts by priority, among equals the latest first (`nf_hook_entries_grow`).
+/// Sorts by priority, among equal priorities the latest chain first (`nf_hook_entries_grow`).
 fn sort(at: &mut AtHook) {
     for chains in [&mut at.filters, &mut at.nats] {
         chains.reverse();

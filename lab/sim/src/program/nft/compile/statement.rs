@@ -141,7 +141,7 @@ impl Compiler<'_> {
         Ok(Some(Nat { kind, family, address, port, range }))
     }
 
-    /// Without `kind`, `expr` is an address.
+    /// Compiles a NAT operand of type `kind`; `None` is an address.
     fn to(&mut self, expr: Option<&Expr>, kind: Option<DataType>) -> Result<Option<NatOperand>, MissingReference> {
         let Some(expr) = expr else { return Ok(Some(NatOperand::Nothing)) };
         let interface = |name: &str| self.interface(name);
@@ -163,7 +163,7 @@ fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let v6 = |name: &str| RejectWith::of_nft(Family::V6, name);
     match protocol.as_str() {
         "tcp" if name == "reset" => Some((RejectWith::TcpReset, RejectWith::TcpReset)),
-        // The rule matches no other family.
+        // The rule matches only packets of this family.
         "icmp" => v4(name).map(|with| (with, with)),
         "icmpv6" => v6(name).map(|with| (with, with)),
         // net/netfilter/nft_reject.c, icmp_code_v4 and icmp_code_v6.
