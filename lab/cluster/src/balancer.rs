@@ -62,7 +62,7 @@ impl LoadBalancer {
         self.spec.addresses.contains(&vip)
     }
 
-    /// Receives the sorted names of healthy nodes.
+    /// Returns a receiver of the healthy nodes' sorted names.
     pub(super) fn healthy(&self, vip: IpAddr) -> Result<watch::Receiver<Vec<String>>, ClusterError> {
         let active = self.active();
         let found = active.get(&vip).map(|active| active.healthy.clone());

@@ -39,7 +39,7 @@ pub struct BusyWriter {
 }
 
 impl BusyWriter {
-    /// Call on the node's thread.
+    /// Opens a netlink socket; call on the node's thread.
     pub(super) fn open() -> io::Result<OwnedFd> {
         let raw = SockType::Raw;
         let opened = socket(AddressFamily::Netlink, raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)?;
@@ -97,7 +97,7 @@ fn rewrite(socket: &OwnedFd) -> io::Result<()> {
     transact(socket, &[table(), message(DELETE_TABLE, 0, &[(TABLE_NAME, TABLE)]), table(), chain])
 }
 
-/// The last message must request an acknowledgement.
+/// Sends a transaction, whose last message must request an acknowledgement.
 fn transact(socket: &OwnedFd, messages: &[Vec<u8>]) -> io::Result<()> {
     let frame = |kind| packet(kind, 0, [libc::AF_UNSPEC as u8, 0, 0, SUBSYSTEM as u8], &[]);
     let batch = [&[frame(BATCH_BEGIN)], messages, &[frame(BATCH_END)]].concat().concat();

@@ -145,7 +145,7 @@ impl NodeNetwork {
         Ok(NodeNetwork { namespace: Arc::new(namespace), segments })
     }
 
-    /// The host keeps its links, addresses, routes and neighbours, as with a remote failure.
+    /// Detaches a host, which keeps its links, addresses, routes and neighbours, or reattaches it.
     pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
         for segment in &self.segments {
             let bridge = (!cut_off).then_some(segment.index);
@@ -155,7 +155,7 @@ impl NodeNetwork {
         Ok(())
     }
 
-    /// Affects frames towards the host.
+    /// Impairs frames towards the host.
     pub(super) async fn impair(&self, port: u32, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
         for segment in &self.segments {
             let done = self.namespace.links().impair(segment.first_port + port, impairment).await;

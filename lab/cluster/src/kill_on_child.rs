@@ -43,7 +43,7 @@ impl KillOnChild {
     }
 }
 
-/// Skips a child with the parent's command line: it has not called exec yet.
+/// Finds a child by command line; skips one with its parent's, which has not called exec yet.
 fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
     let parents_own = command_line(parent.as_raw())?;
     let children = all_processes().ok()?.flatten().filter(|process| {
@@ -54,7 +54,7 @@ fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
     commands.find(|(_, command)| command.contains(wanted) && *command != parents_own)
 }
 
-/// Joined by spaces; `None` if the process has ended or is a zombie.
+/// Returns the words joined by spaces; `None` for an ended process or a zombie.
 fn command_line(pid: i32) -> Option<String> {
     let words = Process::new(pid).ok()?.cmdline().ok()?;
     (!words.is_empty()).then(|| words.join(" "))

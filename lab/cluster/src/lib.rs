@@ -93,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    /// All servers listen when this returns.
+    /// Builds a cluster; all servers listen when this returns.
     pub async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         let cluster = build::build(spec).await?;
         cluster.publish_places()?;

@@ -129,7 +129,7 @@ async fn connect_to_node(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_
     Ok(near.index)
 }
 
-/// The bridge is the pod's gateway.
+/// Sets the pod's address, and the bridge as its gateway.
 async fn add_bridge_address(address: IpAddr, namespace: &Namespace, site: &PodSite<'_>) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("{} on cni0", namespace.name()));
     let range = range_for(&site.node.pod_cidrs, address);

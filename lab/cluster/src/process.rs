@@ -127,7 +127,7 @@ impl ProcessHandle {
         Ok(())
     }
 
-    /// `Stalls` also fills the pipes, so that the next write blocks; `IsGone` is final.
+    /// Sets the reader's state. `Stalls` also fills the pipes, so that the next write blocks; `IsGone` is final.
     pub fn set_reader(&self, reader: OutputReader) -> Result<(), ClusterError> {
         self.reader.send_replace(reader);
         match reader {

@@ -78,7 +78,7 @@ fn memory(process: &Process) -> Option<u64> {
     Some(figures.get("Pss_Anon")? + figures.get("Pss_Shmem")?)
 }
 
-/// Excludes children; counts ticks after the process's end.
+/// Returns the CPU time without children; in ticks for an ended process.
 fn clock(stat: &Stat) -> Duration {
     let now = clock_getcpuclockid(Pid::from_raw(stat.pid)).and_then(|clock| clock.now());
     now.map(|now: TimeSpec| Duration::from(now)).unwrap_or_else(|_| {

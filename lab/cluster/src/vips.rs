@@ -75,7 +75,7 @@ impl Cluster {
         Ok(Route::new(vip.address.into(), NextHop::Gateway(gateway, ETH0)))
     }
 
-    /// Returns no host if `vip` is the load balancer's own address.
+    /// Returns the hosts that need a route; none for the load balancer's own address.
     fn hosts_with_route<'a>(&'a self, vip: &LoadBalancerVip) -> impl Iterator<Item = &'a Namespace> {
         let own = self.balancer.as_ref().is_some_and(|lb| lb.owns(vip.address));
         let proxied = vip.mode == VipMode::Proxy;

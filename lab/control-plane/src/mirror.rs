@@ -43,7 +43,7 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// `controllers`: kube-controller-manager creates the EndpointSlices.
+    /// Writes the changes. `controllers`: kube-controller-manager writes the EndpointSlices.
     pub(crate) async fn write(
         &mut self,
         api: &ApiClient,
@@ -96,7 +96,7 @@ impl Mirror {
     }
 }
 
-/// Sorts containing objects first; within a rank, the store's order applies.
+/// Returns the rank in the order of writes: kinds that others need are first.
 fn rank(kind: ObjectKind) -> u8 {
     match kind {
         ObjectKind::Namespace => 0,

@@ -9,7 +9,7 @@ const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
-/// One text per endpoint, with family and ports.
+/// By Service; one text per endpoint, with family and ports.
 pub(crate) type ServiceEndpoints = BTreeMap<ObjectKey, BTreeSet<String>>;
 
 pub(crate) fn is_controllers(slice: &Value) -> bool {

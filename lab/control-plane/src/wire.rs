@@ -17,7 +17,7 @@ const SERVER_SIDE: [&str; 8] = [
 /// The image of containers without one; pods are network namespaces, so nothing pulls it.
 const IMAGE: &str = "svclab.invalid/echo";
 
-/// `namespace` is ignored for kinds without namespace.
+/// Returns a collection's path. Cluster-scoped kinds ignore `namespace`.
 pub(crate) fn collection(kind: ObjectKind, namespace: Option<&str>) -> String {
     let api = match kind.api_version() {
         "v1" => "/api/v1".to_owned(),

@@ -31,7 +31,7 @@ pub struct Card {
     /// The proxy's name, with its version if known.
     pub proxy: String,
     pub lab: String,
-    /// The seed of open values, and of the first generated cluster.
+    /// The seed of unset values, and the first generated cluster's number.
     pub seed: u64,
     /// The modes, in the order of the columns.
     pub modes: Vec<ModeCard>,

@@ -38,7 +38,7 @@ fn document(text: &str) -> Option<(usize, String)> {
     };
     if let Some(page) = text.strip_prefix("page ") {
         let end = page.find([',', ';', ':', ' ']).unwrap_or(page.len());
-        // The phrase "no page says" names no page.
+        // The words after "page" may name no page, as in "no page says".
         return page[..end]
             .contains('/')
             .then(|| ("page ".len() + end, format!("https://kubernetes.io/docs/{}/", &page[..end])));
@@ -96,7 +96,7 @@ mod tests {
         for promise in Promise::all() {
             let whole: String = source_parts(promise.source).into_iter().map(|part| part.text).collect();
             assert_eq!(whole, promise.source);
-            // The phrase "no page says" names no page.
+            // These words name no page.
             let source = promise.source.replace("no page says", "");
             let named =
                 ["page ", "KEP-", "kubernetes#", "RFC ", "CVE-"].iter().map(|name| source.matches(name).count());

@@ -74,7 +74,7 @@ fn ln_expectation(total: usize, shares: &[f64], lambda: f64) -> f64 {
         sums = (0..=total).map(|sum| (0..=sum).map(|x| weights[x] * sums[sum - x]).sum()).collect();
     }
     let ln = sums[total].ln() - poisson(all, total);
-    // Zero times infinity is no number.
+    // Zero times infinity is NaN.
     if ln.is_nan() { f64::INFINITY } else { ln }
 }
 

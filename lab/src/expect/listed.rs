@@ -2,8 +2,7 @@
 
 use super::counters::{ListedRule, Ruleset};
 
-/// The name of the table itself among its [chains](Ruleset::chains). Others carry their kind, as `map service-ips`
-/// does.
+/// The table's own entry in [`Ruleset::chains`]. Entries of sets and maps begin with the kind: `map service-ips`.
 const TABLE: &str = "table";
 
 impl Ruleset {

@@ -1,4 +1,4 @@
-//! `proxy:` as the proxies' configuration file.
+//! Converts `proxy:` to the proxies' configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -88,7 +88,7 @@ impl Incomplete {
     }
 }
 
-/// Checks steps with the objects as of each, up to a removed step on which later ones may depend.
+/// Checks each step with its objects, up to a removed step on which later steps may depend.
 pub(super) fn check(scenario: &Scenario, incomplete: &Incomplete, errors: &mut Vec<FileError>) {
     let mut run = DryRun {
         scenario,
@@ -128,7 +128,7 @@ fn makes_restore(step: &Step, nodes: &[String]) -> bool {
     step.key.effect == Effect::Objects || starts
 }
 
-/// What earlier steps have begun.
+/// The state after the checked steps.
 struct DryRun<'a> {
     scenario: &'a Scenario,
     errors: &'a mut Vec<FileError>,
@@ -292,7 +292,7 @@ impl<'a> DryRun<'a> {
         problems
     }
 
-    /// A node has at most one fault per kind, and one per command.
+    /// Begins a fault. Returns an error if the node already has one of this kind, or of this command.
     fn begin_fault(&mut self, fault: NodeFault, node: &'a str) -> Option<String> {
         let same = |other: NodeFault| match (other, fault) {
             (NodeFault::Command(one, _), NodeFault::Command(two, _)) => one == two,

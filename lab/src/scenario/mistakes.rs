@@ -128,7 +128,7 @@ impl Draft {
         column.saturating_add_signed(-before.map(|(_, _, by)| by).sum::<isize>())
     }
 
-    /// Returns whether it removed the mistake.
+    /// Repairs a mistake; returns whether that succeeded.
     fn repair(&mut self, error: &Error, line: usize, column: usize, parsed: &mut ParsedFile) -> bool {
         if !is_local(error) {
             return false;

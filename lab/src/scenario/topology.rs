@@ -1,4 +1,4 @@
-//! `cluster:` as nodes, networks and addresses. The defaults are fixed.
+//! Converts `cluster:` to nodes, networks and addresses.
 
 use std::net::IpAddr;
 
@@ -15,9 +15,7 @@ use super::values::OneOrMany;
 const MOST_NODES: usize = 90;
 /// The first node's host number on the node network (.1 is the segment itself, as in kind).
 const FIRST_NODE: u64 = 2;
-/// The first outside client's host number.
 const FIRST_CLIENT: u64 = 100;
-/// The load balancer's host number.
 const LOAD_BALANCER: u64 = 200;
 
 /// Default ranges, IPv4 and IPv6: nodes, pods, services, load-balancer addresses (RFC 5737, RFC 3849).

@@ -21,7 +21,7 @@ use crate::scenario::{IptablesVariant, PATIENCE, Scenario};
 
 /// envtest's variable with the directory of a control plane's programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-/// The value of `--control-plane` that selects the variable.
+/// The value of `--control-plane` that selects [`ASSETS`].
 const ASSETS_GIVEN: &str = "$KUBEBUILDER_ASSETS";
 
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]

@@ -33,7 +33,7 @@ impl<'a> RunBatch<'a> {
         order.mode = vec![self.mode];
         order.breaks.retain(|damage| self.scenarios.iter().any(|scenario| damage.is_done_in(scenario)));
         (order.vm.kernel, order.vm.deterministic) = (self.target.kernel(), self.target.is_deterministic());
-        // The folder of the batch's report is temporary.
+        // Not beside the batch's report, which is temporary.
         order.bundle = args.bundles();
         order.no_bundle = order.bundle.is_none();
         (order.json, order.junit, order.html) = (None, None, None);

@@ -37,8 +37,8 @@ pub(crate) struct GuestRun {
     pub(crate) scenarios: Vec<String>,
     ipvs: bool,
     pub(crate) kvm: bool,
-    /// The mode of all jobs. The guest's arguments equal the repeating command's: others would change a deterministic
-    /// run.
+    /// The value of `--mode` in the guest. The guest's arguments must equal the repeating command's, as they affect a
+    /// deterministic run.
     mode: Option<Mode>,
     /// The proxy as `--proxy` takes it in the guest; `None` for svcproxy.
     pub(crate) proxy: Option<String>,

@@ -42,7 +42,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> R
     progress::clear();
     if stopped.is_some() {
         let current = run.current.take();
-        // Jobs run in order: the current report is of the first job without one.
+        // Jobs run in order, so the current report belongs to the first job without a report.
         if let (Some((report, begin)), Some(job)) = (current, jobs.get(reports.len())) {
             let report = ScenarioReport { took: begin.elapsed(), ..report };
             reports.push(scenario::run::cut_short(job.scenario, job.mode, report));

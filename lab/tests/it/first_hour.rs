@@ -1,4 +1,4 @@
-//! The first hour, without a checkout of the repository.
+//! A new user's commands, without a checkout of the repository.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -214,7 +214,7 @@ fn a_signal_ends_a_run_in_order_and_the_report_has_its_steps() {
     let Some((status, report)) = interrupted("iptables", Signal::SIGINT) else { return };
     assert_eq!(status, 130);
     is_cut_short(&report, "SIGINT");
-    // Each of several modes is a process, to which the first one forwards the signal.
+    // Each mode has a process, to which svclab forwards the signal.
     let Some((status, report)) = interrupted("iptables,nftables", Signal::SIGTERM) else { return };
     assert_eq!(status, 143);
     is_cut_short(&report, "SIGTERM");

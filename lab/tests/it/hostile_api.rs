@@ -1,4 +1,4 @@
-//! The proxy's source against every malformed answer: known objects stay, a log line reports the failure, few bytes are
+//! Sends the proxy every malformed answer of an API: known objects stay, a log line reports the failure, few bytes are
 //! read, and changes arrive once the server answers correctly.
 
 use std::io::{self, Write};
@@ -17,7 +17,6 @@ use svcproxy::model::Change;
 use svcproxy::source::{Access, Connector, KubernetesSource, ObjectSource, ReflectorTiming, SourceReports};
 use tokio::time::timeout;
 
-/// The limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The most bytes of one answer that a client reads: 64 MiB of a list, and its buffers.
 const LARGEST: usize = 72 << 20;

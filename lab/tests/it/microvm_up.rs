@@ -1,6 +1,4 @@
 //! `svclab up` in a microVM, with a shell that reads a pipe or a terminal.
-//!
-//! Without cache and network there is no microVM, which fails in CI.
 
 use std::fs::File;
 use std::io::Write;

@@ -11,7 +11,7 @@ use svclab::mode::Mode;
 #[derive(Deserialize, Clone)]
 #[serde(deny_unknown_fields)]
 struct Damage {
-    /// A sentence; the test's name.
+    /// A sentence, used as test name.
     damage: String,
     /// The mode; by default the scenario's first.
     mode: Option<Mode>,

@@ -57,7 +57,7 @@ pub(crate) async fn connect(
     let (mut opened, start) = (None, Instant::now());
     let accepted = async {
         match socket.connect(probe.to).await {
-            // There is no answer yet: the caller sends a request.
+            // The caller sends the request.
             Ok(stream) => opened = Some(stream),
             Err(error) => return classify(&error),
         }

@@ -30,7 +30,7 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     let questions = RECORDS.map(EchoRequest::new);
     let lines = [questions[0].line(), questions[1].line()];
     let mut outcomes: [Option<ProbeOutcome>; 2] = [None, None];
-    // Datagrams without a reply share this outcome.
+    // The outcome applies to datagrams without a reply.
     let exchange = async {
         match tokio::task::spawn_blocking(|| send_concurrently(senders, lines)).await {
             Ok(Ok(())) => {}

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::probe::ProbeAnswer;
 
-/// Part of the time limit that a control may take.
+/// A control may take the time limit divided by this.
 const LIMIT_SHARE: u32 = 4;
 const CONTROLS: usize = 40;
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct ProbeOrigin {
     pub(crate) namespace: Arc<Namespace>,
-    /// Contains no rules; its loopback is up.
+    /// The control requests' namespace, without rules.
     pub(crate) control: Arc<Namespace>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::probe::ProbeAnswer;
 
-/// Printed with fixed width, because deterministic runs compare byte counts.
+/// The next request's number, printed with fixed width because deterministic runs compare byte counts.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -59,7 +59,7 @@ impl TcpTap {
     }
 }
 
-/// A raw socket delivers the IP header for IPv4 only.
+/// Parses a segment. A raw socket delivers the IP header for IPv4 only.
 fn parse_segment(packet: &[u8], client: SocketAddr) -> Option<ClientSegment> {
     let header = if client.is_ipv4() { usize::from(packet.first()? & 0xf) * 4 } else { 0 };
     let segment = packet.get(header..)?;
@@ -70,7 +70,7 @@ fn parse_segment(packet: &[u8], client: SocketAddr) -> Option<ClientSegment> {
     (short(0)? == client.port()).then_some(heard)
 }
 
-/// The acknowledgement number is correct, so the client accepts a reset in reply.
+/// Returns a segment with a correct acknowledgement number, so that the client accepts a reset in reply.
 fn segment(server: SocketAddr, client: SocketAddr, heard: &ClientSegment) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(server.port().to_be_bytes());

@@ -71,7 +71,7 @@ fn start(helper: &str) -> Option<(Child, String, String)> {
     Some((child, token, line.trim_start_matches("READY").trim().to_owned()))
 }
 
-/// Excludes zombies.
+/// Returns the processes with the token, without zombies.
 fn holders(token: &str) -> BTreeSet<String> {
     let wanted = format!("{TOKEN}={token}");
     let entries = fs::read_dir("/proc").unwrap().flatten();

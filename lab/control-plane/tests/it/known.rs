@@ -55,7 +55,7 @@ impl DifferenceLedger {
         }
     }
 
-    /// Returns an empty text if exactly the known differences occurred.
+    /// Returns the unexpected differences; empty if there are none.
     pub fn end(self) -> String {
         let gone = self.known.iter().enumerate().filter(|(index, _)| !self.met.contains(index));
         let gone = gone.map(|(_, known)| format!("no longer differs: {:?} in {:?}", known.fields, known.exchanges));

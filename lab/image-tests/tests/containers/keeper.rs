@@ -18,7 +18,7 @@ use super::versions;
 pub const PROC: &str = "IMAGE_TEST_PROC";
 /// Time limit of the daemon's start.
 const START: Duration = Duration::from_secs(60);
-/// Time limit of the end of all its processes.
+/// Time limit for the end of the daemon's processes.
 const END: Duration = Duration::from_secs(10);
 
 struct Daemon {

@@ -93,7 +93,7 @@ pub struct Stand {
     tag: String,
     network: File,
     node: Container,
-    /// The first two are endpoints of the service.
+    /// The endpoints of the service.
     pub backends: [Container; 2],
     /// A client outside of the cluster.
     pub client: Container,
@@ -347,7 +347,7 @@ fn ip(network: &Path, words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Uses a point-to-point link, as kindnet and Calico do.
+/// Connects a pod by a point-to-point link, as kindnet and Calico do.
 fn wire_pod(node: &Path, pod: &Path, number: u8) -> anyhow::Result<()> {
     ip(node, &format!("link add pod{number} type veth peer name eth0 netns {}", pod.display()))?;
     ip(node, &format!("addr add 10.244.1.1/32 dev pod{number}"))?;
@@ -368,7 +368,7 @@ fn wire_client(node: &Path, client: &Path) -> anyhow::Result<()> {
     ip(client, "route add default via 172.18.0.2")
 }
 
-/// Serves with TLS and a token; writes a kubeconfig for the proxy.
+/// Serves the API with TLS and a token; writes the proxy's kubeconfig.
 fn serve_api(network: &File, folder: &Path) -> anyhow::Result<ApiServer> {
     let node = NodeSpec {
         name: NODE.to_owned(),

@@ -130,7 +130,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Separates the files by needs: jobs that need a microVM would take the others there too.
+    /// Returns the files by mode and needs: a job that needs a microVM would move the others into it.
     fn runs(&mut self) -> Result<FilesByRun, Exit> {
         let mut runs = FilesByRun::new();
         let foreign = self.proxy.is_foreign();

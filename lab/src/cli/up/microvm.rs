@@ -31,7 +31,7 @@ pub(super) fn up(args: &UpArgs, guest: &GuestTarget, job: &Job<'_>, proxy: &Prox
     let clock = Clock::Host { kvm: run.kvm };
     let machine = BootedVm::boot(&run.program, &run.image, &job, clock, Some(line)).map_err(unable)?;
     let end = Instant::now() + START;
-    // Both closures use the session, and one thread calls them.
+    // One thread calls both closures, which use the session.
     let session_of = std::cell::RefCell::new(&mut session);
     let ended = machine.attend(
         &mut |line| {

@@ -175,7 +175,7 @@ pub struct ProbeFile {
 }
 
 impl ProbeFile {
-    /// Returns a probe with defaults except for its ends.
+    /// Returns a probe with defaults except for source and destination.
     pub fn plain(from: &Spanned<PlaceRef>, to: &Spanned<ProbeTarget>) -> Self {
         ProbeFile {
             from: from.clone(),

@@ -79,7 +79,7 @@ fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Pr
     }
 }
 
-/// Returns the number of parallel requests: 1 for `turns`, as their order is unknown, unless written.
+/// Returns the number of parallel requests, by default 1 for `turns`: parallel requests have no order.
 fn at_a_time(file: &ProbeFile, wanted: &ProbePromise) -> Result<usize, Problem> {
     let written = bounded(file.concurrency, file.from.referenced)?;
     let ProbePromise::Answered { turns: Some(_), by, sticky, .. } = wanted else {

@@ -55,7 +55,7 @@ impl KernelLab {
         Ok(StepOutcome { not_judged: refused, ..seen })
     }
 
-    /// Changes the API's fault, and waits for the proxies if it now withholds nothing.
+    /// Changes the API's fault, and waits for the proxies if the API withholds nothing.
     pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         self.feed.misbehave(what).await?;

@@ -51,7 +51,6 @@ mod tests {
 
     #[test]
     fn a_leaving_destination_keeps_its_connections_and_a_staying_one_its_place() {
-        // In the order of addition.
         let found = services(&service("-t", &[(5, 1), (2, 1), (4, 1), (3, 0)]));
         let mut wanted = services(&service("-t", &[(1, 1), (2, 1), (3, 1), (6, 1)]));
         keep_drained(&found, &mut wanted, |_, server| usize::from(server.ip().to_string() == "10.244.0.5"));

@@ -1,4 +1,4 @@
-//! Where outside hosts' requests enter the cluster, and outcomes as probes report them.
+//! Finds where outside requests enter the cluster, and converts outcomes to probe outcomes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
 use crate::scenario::values::{ProbeTarget, ServiceFrontend};
 
-/// Whether a node's health check succeeds; takes name, an address of the family, port.
+/// Whether a health check succeeds, by node, address and port.
 type HealthLookup<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;
 
 pub(super) fn behind_load_balancer(

@@ -35,9 +35,9 @@ use crate::mode::Mode;
 use crate::scenario::execute::Executor;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 
-/// Changes before the measurement: the number of objects must be stable while memory is judged.
+/// The number of changes before the measurement of memory, which needs a stable number of objects.
 const POPULATION: usize = 1000;
-/// Waits for the proxies whenever so many changes were made.
+/// The number of changes between two waits for the proxies.
 const AT_ONCE: usize = 200;
 /// The longest stall of log readers, which else lasts two tenths of the time: a proxy's buffer is limited.
 const UNREAD: Duration = Duration::from_secs(60);
