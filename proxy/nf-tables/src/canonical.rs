@@ -126,7 +126,7 @@ fn meta_l4proto(register: &[u8], out: &mut Vec<u8>) {
 
 #[derive(Clone, Copy, PartialEq)]
 enum ValueShape {
-    /// The length in bytes.
+    /// Bytes, after their length.
     Plain,
     /// `enum nft_data_attributes`: bytes, or a verdict.
     Data,

@@ -25,12 +25,12 @@ pub struct LeadingComparisons {
 }
 
 impl LeadingComparisons {
-    /// `begin` is where the rule's form begins.
+    /// `begin`: the offset of the rule's canonical form.
     pub fn from(begin: usize) -> LeadingComparisons {
         LeadingComparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
     }
 
-    /// Adds an expression, whose form ends at `end`.
+    /// Adds an expression, whose canonical form ends at `end`.
     pub fn push(&mut self, expression: &Expression<'_>, end: usize) {
         let (name, register) = (expression.name, expression.attributes.be32(REGISTER));
         match (name, self.loaded) {

@@ -8,7 +8,7 @@ use crate::verdict::NfVerdict;
 pub struct Expression<'a> {
     /// Such as `cmp`.
     pub name: &'a str,
-    /// Their types are in `include/uapi/linux/netfilter/nf_tables.h`.
+    /// Types are in `include/uapi/linux/netfilter/nf_tables.h`.
     pub attributes: Attributes<'a>,
 }
 
@@ -30,7 +30,7 @@ pub fn expressions(bytes: &[u8]) -> impl Iterator<Item = Expression<'_>> + Clone
 pub struct Counter {
     /// Packets.
     pub packets: u64,
-    /// Their bytes.
+    /// The packets' bytes.
     pub bytes: u64,
 }
 

@@ -13,11 +13,11 @@ const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 pub struct TableInfo<'a> {
     /// The name.
     pub name: &'a str,
-    /// Kernel's number.
+    /// The kernel's number.
     pub handle: u64,
     /// `enum nft_table_flags`: 1 is dormant.
     pub flags: u32,
-    /// Objects in the table.
+    /// The number of objects.
     pub uses: u32,
     /// User data.
     pub user_data: &'a [u8],
@@ -55,7 +55,7 @@ pub struct ChainInfo<'a> {
     pub table: &'a str,
     /// The name.
     pub name: &'a str,
-    /// Kernel's number.
+    /// The kernel's number.
     pub handle: u64,
     /// The number of rules plus references.
     pub uses: u32,
@@ -88,7 +88,7 @@ impl<'a> ChainInfo<'a> {
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleInfo<'a> {
-    /// Kernel's number.
+    /// The kernel's number.
     pub handle: u64,
     /// The chain.
     pub chain: &'a str,
@@ -136,7 +136,7 @@ impl<'a> RuleInfo<'a> {
 pub struct FlowtableInfo<'a> {
     /// The name.
     pub name: &'a str,
-    /// Kernel's number.
+    /// The kernel's number.
     pub handle: u64,
     /// The number of referring rules.
     pub uses: u32,
@@ -162,7 +162,7 @@ impl<'a> FlowtableInfo<'a> {
 pub struct SetInfo<'a> {
     /// The name.
     pub name: &'a str,
-    /// Kernel's number.
+    /// The kernel's number.
     pub handle: u64,
     /// The flags.
     pub flags: SetFlags,

@@ -104,7 +104,7 @@ impl Addresses for AddressReader {
             let groups = if self.for_ipvs { CHANGES | ROUTE_CHANGES } else { CHANGES };
             self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok().map(Arc::new);
         }
-        // Taken before the read, so that a change during it causes another.
+        // Taken before the read, so that a change during it causes another read.
         let has_changed = self.changes.as_ref().is_none_or(|changes| changes.take()) | self.has_changed;
         self.has_changed = false;
         let known = self.known.take().filter(|_| !has_changed);
@@ -148,7 +148,7 @@ fn of(links: &BTreeMap<u32, UpLink>, addresses: &[(u32, IpAddr)]) -> NodeAddress
         }
     }
     let is_bare = |family: &Family| addressed.values().any(|families| !families.contains(family));
-    // Some CNIs put the gateway's address on each pod's interface.
+    // Removes duplicates: some CNIs give each pod's interface the gateway's address.
     found.local.sort_unstable();
     found.local.dedup();
     found.links =

@@ -13,7 +13,7 @@ pub struct CapabilitiesError(#[from] CapsError);
 /// `CAP_SETPCAP` the bounding set keeps them.
 pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), CapabilitiesError> {
     let needed = needed(ports);
-    // Reduces the bounding set first, because that needs a capability. Root's children regain what it holds.
+    // Reduces the bounding set first, because that needs a capability. Root's children regain its capabilities.
     let bounding =
         caps::all().into_iter().filter(|capability| !needed.contains(capability)).try_for_each(drop_bounding);
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {

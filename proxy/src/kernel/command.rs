@@ -41,7 +41,7 @@ pub fn kill_all() {
     groups.running.iter().copied().for_each(kill);
 }
 
-/// Reads and writes at the same time: the child may write before it has read all input.
+/// Runs a command. Reads and writes at the same time: the child may write before it has read all input.
 ///
 /// Kills the process group when the child ends, or after `limit` (`TimedOut`). The child gets SIGKILL when this process
 /// dies: a late commit of its `iptables-restore` would undo the next proxy's rules.

@@ -12,7 +12,6 @@ use super::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkError, Netl
 use super::netlink::{address_header, link_header, own_address, route_header};
 use crate::model::Family;
 
-/// kube-proxy's name for the device.
 pub const DEVICE: &str = "kube-ipvs0";
 
 /// RFC 4862, section 5.5.4.

@@ -73,7 +73,7 @@ fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     }
 }
 
-/// The minimum may exceed [`MOST_SCALED`].
+/// Returns the maximum; the configured minimum may exceed [`MOST_SCALED`].
 fn most_connections(limits: &Conntrack, processors: u64) -> Option<u64> {
     let scaled = u64::from(limits.max_per_core).saturating_mul(processors).min(MOST_SCALED);
     (limits.max_per_core > 0).then(|| scaled.max(limits.min.into()))
@@ -94,7 +94,7 @@ fn number_in(ranges: &str) -> Option<u64> {
     ranges.trim().split(',').map(number).sum()
 }
 
-/// `None` leaves the setting unchanged.
+/// Returns seconds; `None` leaves the setting unchanged.
 fn seconds(timeout: Duration) -> Option<u64> {
     // 0 would end every flow at once.
     (!timeout.is_zero()).then(|| timeout.as_secs().max(1))

@@ -92,7 +92,7 @@ impl TableWatch {
         }
     }
 
-    /// The tables now hold `total` rules of the proxy. Legacy tables may have more entries: a flush leaves fewer.
+    /// Records that the proxy wrote `total` rules. Legacy tables may have more entries; a flush leaves fewer.
     pub fn wrote(&mut self, total: &RuleCounts, full: bool) {
         let ChangeSource::Legacy { seen, tables, .. } = &mut self.signs else { return };
         let now = sizes(tables.as_ref());

@@ -24,12 +24,12 @@ pub struct LocalhostNodePorts<R> {
     /// Service ports without a listener, with the last logged failure.
     waiting: BTreeMap<ServicePortName, Option<String>>,
     retry: Option<Instant>,
-    /// A warning about UDP or SCTP was logged.
+    /// Whether a warning about UDP or SCTP was logged.
     warned: bool,
 }
 
-/// Returns the node port and backends. `None`: refused on loopback addresses. A listener cannot drop, so it refuses
-/// where rules drop.
+/// Returns the node port and backends. `None`: connections to loopback addresses are refused, even where rules would
+/// drop packets.
 pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     let external = plan.external.as_ref()?;
     let port = external.node_port.filter(|_| plan.protocol() == Protocol::Tcp)?;

@@ -46,7 +46,7 @@ pub trait Mode {
     /// Describes an object that another program has deleted.
     fn detect_flush(&mut self) -> Result<Option<String>, Self::Error>;
 
-    /// Reads the tables during the source's load. The full sync reads later changes again.
+    /// Reads the tables while API objects load. The full sync reads later changes.
     fn look_ahead(&mut self) {}
 
     fn compact(&mut self) {}

@@ -1,6 +1,6 @@
 use crate::plan::ServicePortPlan;
 
-/// Computed one by one: a large cluster's plans are never in memory together.
+/// Plans, computed one by one: together they would take much memory.
 pub trait Plans {
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
 }

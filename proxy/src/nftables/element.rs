@@ -1,5 +1,4 @@
-//! Keys and values are stored as the kernel's bytes: a cluster has a hundred thousand, and they are compared with the
-//! kernel's.
+//! Keys and values are stored as the kernel's bytes, which take little memory and are compared with listed elements.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

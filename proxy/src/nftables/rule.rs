@@ -43,7 +43,7 @@ pub enum Statement {
     },
     New,
     Established,
-    /// The connection has had more packets, in both directions.
+    /// The connection has had more than this many packets.
     MorePackets(u64),
     Offload(&'static str),
     /// The connection has destination NAT.

@@ -21,7 +21,7 @@ pub struct HealthCheckTracker {
 }
 
 impl HealthCheckTracker {
-    /// `None`: the service port was deleted.
+    /// Records a plan; `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         let check = plan.and_then(|plan| plan.health_check.as_ref());
         if self.ports.get(name) == check {

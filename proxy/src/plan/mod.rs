@@ -93,8 +93,8 @@ pub struct ShortCircuit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedSources {
     pub ranges: Vec<IpNet>,
-    /// Whether load-balancer IPs are allowed too: the ranges contain the node, whose connection to such an IP has it as
-    /// source.
+    /// Whether load-balancer IPs are allowed as sources: the ranges contain the node, whose connections to such an IP
+    /// have that source.
     pub load_balancer_ips: bool,
 }
 
@@ -158,7 +158,7 @@ pub enum PodSource {
 }
 
 impl PodSource {
-    /// Whether an interface's name has at most 15 characters (`IFNAMSIZ`).
+    /// Whether the name has at most 15 characters (`IFNAMSIZ`).
     pub fn fits(&self) -> bool {
         match self {
             PodSource::Range(_) => true,
@@ -171,7 +171,7 @@ impl PodSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortScope {
     EveryLocalAddress {
-        /// Includes the loopback range.
+        /// Whether the loopback range is included.
         loopback: bool,
     },
     Addresses(Vec<IpAddr>),

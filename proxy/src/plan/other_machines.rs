@@ -25,7 +25,7 @@ pub fn other_machines(config: &Config, state: &State, addresses: &NodeAddresses)
 pub struct PublishedAddresses(BTreeMap<ServicePortName, Vec<IpAddr>>);
 
 impl PublishedAddresses {
-    /// `None`: the service port was deleted.
+    /// Records a plan; `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         let external = plan.and_then(|plan| plan.external.as_ref());
         match external.map(|external| &external.of_other_machines).filter(|addresses| !addresses.is_empty()) {

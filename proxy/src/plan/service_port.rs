@@ -57,7 +57,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
 /// Returns backends that may connect to themselves through this node. Other nodes' pods do so only in a short circuit.
 /// An endpoint without `nodeName` may be local: controllers other than Kubernetes' own omit it.
 fn hairpins(backends: &ChosenBackends, endpoints: &[Endpoint], short_circuits: bool) -> Vec<IpAddr> {
-    // Backends are sorted, and a Service may have thousands.
+    // Binary search: a Service may have thousands of backends.
     let is_among = |all: &[SocketAddr], address: &SocketAddr| all.binary_search(address).is_ok();
     let is_backend = |address| is_among(&backends.cluster, address) || is_among(&backends.local, address);
     let own = endpoints.iter().filter(|endpoint| endpoint.local || endpoint.unplaced || short_circuits);

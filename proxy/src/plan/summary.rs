@@ -20,7 +20,7 @@ struct PortCondition {
 }
 
 impl PlanSummary {
-    /// `None`: the service port was deleted.
+    /// Records a plan; `None`: the service port was deleted.
     pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         if let Some(before) = self.standing.remove(name) {
             self.count(before, |count| *count -= 1);

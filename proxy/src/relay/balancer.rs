@@ -27,11 +27,11 @@ impl Balancer {
     }
 
     pub fn serves(&self, backend: &SocketAddr) -> bool {
-        // Every association is checked when backends change.
+        // Binary search: changed backends cause a check of every association.
         self.backends.serving.binary_search(backend).is_ok()
     }
 
-    /// Returns the order of attempts. Advances the round robin unless the client has a backend.
+    /// Returns backends in order of attempts. Advances the round robin unless the client has a backend.
     pub fn candidates(&mut self, set: BackendSet, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
         let backends = self.backends.set(set);
         let known = self.backends.affinity.and_then(|timeout| self.clients.get(client, timeout, now));

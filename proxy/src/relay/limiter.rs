@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::model::ObjectKey;
 
-/// Without a free slot, half-closed connections may be idle for so long, and so may all connections if the new service
-/// has no slot.
+/// The idle time after which half-closed connections may lose their slot; if the new service has no slot, also other
+/// connections.
 const HALF_CLOSED: Duration = Duration::from_secs(10);
-/// Without a free slot, other connections may be idle for so long.
+/// The idle time after which other connections may lose their slot.
 const OPEN: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Evicts one in eight at once: not every new connection has to search.

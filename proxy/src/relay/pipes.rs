@@ -11,7 +11,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A pipe's capacity (16 pages), and the most per read.
+/// A pipe's capacity (16 pages), and the most bytes per read.
 const PIPE: usize = 65_536;
 /// The buffer's size. After a full buffer, the rest is spliced.
 const MANY: usize = 16_384;

@@ -16,14 +16,14 @@ use crate::model::Family;
 
 /// The kernel limits this to `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
-/// More than UDP over IP can carry.
+/// In bytes: more than UDP over IP can carry.
 pub const LARGEST_DATAGRAM: usize = 65_536;
 
 fn any(family: Family, port: u16) -> SocketAddr {
     SocketAddr::new(family.unspecified(), port)
 }
 
-/// Connections inherit the options of [`prepare`] (tcp(7), socket(7)), which saves two calls each.
+/// Opens a listener. Connections inherit its options ([`prepare`], tcp(7), socket(7)), which saves calls.
 pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // Lets a restarted proxy bind the port while earlier connections exist.

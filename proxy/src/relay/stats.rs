@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts up, and for open objects also down.
+/// Increases, and for open objects also decreases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

@@ -40,7 +40,7 @@ impl ListenerContext {
     }
 }
 
-/// Without a free slot, a service's connections wait in the kernel's queue.
+/// Accepts connections. Without a free slot, they wait in the kernel's queue.
 pub async fn serve(listener: Arc<TcpListener>, context: ListenerContext) {
     loop {
         let (client, peer) = match listener.accept().await {

@@ -29,7 +29,7 @@ pub enum AddressTypeSide {
     Destination,
 }
 
-/// The packet's side for each dimension of the set.
+/// The packet's side that a dimension of a set matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SetDirection {
     Source,

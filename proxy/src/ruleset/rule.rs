@@ -1,5 +1,5 @@
-//! `Display` is exactly `iptables-save`'s text (1.8, both variants): rules compare with dumps, and golden files read
-//! like one.
+//! `Display` prints exactly the text of `iptables-save` (1.8, both variants), for comparisons with dumps and for golden
+//! files.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

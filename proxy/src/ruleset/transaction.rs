@@ -1,5 +1,3 @@
-//! A change of the tables.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 

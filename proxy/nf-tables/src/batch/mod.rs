@@ -26,10 +26,10 @@ const NFNL_BATCH_GENID: u16 = 1;
 /// `struct nfgenmsg`, after `struct nlmsghdr`.
 pub(crate) const NFGENMSG: usize = 4;
 const MESSAGE_HEADER: usize = HEADER_LENGTH + NFGENMSG;
-/// Where `struct nlmsghdr` has the type's lower byte.
+/// The offset of the type's lower byte in `struct nlmsghdr`.
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
-/// The additions, which the kernel echoes.
+/// Types of additions, which the kernel echoes.
 const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWTABLE,
     libc::NFT_MSG_NEWCHAIN,
@@ -37,7 +37,7 @@ const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWSET,
     flowtables::NFT_MSG_NEWFLOWTABLE,
 ];
-/// The operations have the numbers after this one.
+/// The sequence number before those of operations.
 pub(crate) const BEGIN_SEQUENCE: u32 = 1;
 const FIRST_SEQUENCE: u32 = 2;
 
@@ -116,7 +116,7 @@ impl Batch {
         Batch::default()
     }
 
-    /// Keeps the allocation.
+    /// Removes all operations; keeps the allocation.
     pub fn clear(&mut self) {
         self.writer.clear();
         (self.last, self.operations, self.messages) = (0, 0, 0);

@@ -69,7 +69,7 @@ pub enum MapData {
 /// The definition of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetSpec<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
     /// The flags, except implied ones.
     pub flags: SetFlags,

@@ -42,7 +42,7 @@ impl AttributeWriter {
         self.error.take()
     }
 
-    /// Keeps the allocation.
+    /// Removes all attributes; keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.error = None;

@@ -41,7 +41,7 @@ pub enum PayloadBase {
 pub struct MetaKey(pub u32);
 
 impl MetaKey {
-    /// In host order.
+    /// Packet mark, in host order.
     pub const MARK: MetaKey = MetaKey(3);
     /// Input interface, 16 bytes.
     pub const IIFNAME: MetaKey = MetaKey(6);

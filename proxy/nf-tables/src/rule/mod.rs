@@ -64,7 +64,7 @@ impl Rule {
         Rule::default()
     }
 
-    /// Keeps the allocation.
+    /// Removes all expressions; keeps the allocation.
     pub fn clear(&mut self) -> &mut Rule {
         self.writer.clear();
         self.count = 0;

@@ -39,9 +39,9 @@ pub enum CommitError {
     /// The batch exceeds the send buffer.
     #[error("the batch has {bytes} bytes, and {limit} can be sent: split it")]
     TooLarge {
-        /// Batch's bytes.
+        /// The batch's length.
         bytes: usize,
-        /// Socket's limit.
+        /// The longest batch.
         limit: usize,
     },
     /// No `CAP_NET_ADMIN` in this namespace.

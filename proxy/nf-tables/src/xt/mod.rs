@@ -17,9 +17,9 @@ pub use targets::{dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, 
 pub struct XtExtension<const N: usize> {
     /// The name, such as `DNAT`.
     pub name: &'static str,
-    /// Structure's revision.
+    /// The structure's revision.
     pub revision: u32,
-    /// Structure's bytes.
+    /// The structure's bytes.
     pub info: [u8; N],
 }
 

@@ -13,7 +13,7 @@ use crate::model::{Family, Flow};
 
 /// A step takes some 15 ms, for which a sync may wait.
 pub const ENTRIES_PER_STEP: usize = 4096;
-/// A failed deletion takes 0.8 of the receive buffer's 208 KiB (`net.core.rmem_default`).
+/// A failed deletion takes 0.8 KiB of the receive buffer's 208 (`net.core.rmem_default`).
 pub const DELETIONS_PER_DATAGRAM: usize = 128;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ struct DeletionBatch {
 }
 
 impl DeletionBatch {
-    /// The original tuple and the ID identify an entry.
+    /// Adds an entry's deletion, by original tuple and ID.
     fn add(&mut self, family: Family, entry: Attributes<'_>) {
         let message = request(CT_DELETE, 0, family, |writer| {
             entry.get(CTA_TUPLE_ORIG).into_iter().for_each(|tuple| writer.put_nested(CTA_TUPLE_ORIG, tuple));

@@ -20,14 +20,14 @@ impl CommandCounters {
         CommandCounters { command: command.to_owned(), save: save.to_owned() }
     }
 
-    /// iptables-legacy reads the whole table.
+    /// Returns a chain's counters; iptables-legacy reads the whole table.
     pub fn of_chain(&self, table: Table, chain: &str) -> Result<Vec<CountedRule>, IptablesError> {
         let arguments = ["-w", LOCK_WAIT, "-t", table.as_str(), "-v", "-S", chain];
         let output = read(&self.command, &arguments)?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(listed).collect())
     }
 
-    /// Costs as much as a full dump.
+    /// Returns all rules' counters at a dump's cost.
     pub fn of_table(&self, table: Table) -> Result<Vec<CountedRule>, IptablesError> {
         let output = read(&self.save, &["-c", "-t", table.as_str()])?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(saved).collect())

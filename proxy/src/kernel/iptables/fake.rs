@@ -15,7 +15,7 @@ pub struct FakeIptables {
     pub restored: Vec<String>,
     /// The number of next restores that fail as if another program held the lock.
     pub fail_restores: usize,
-    /// After how many tables each of the next restores is killed.
+    /// The numbers of tables after which the next restores are killed.
     pub kill_after: Vec<usize>,
     /// Refuses a table whose input contains this text.
     pub refuse: Option<String>,

@@ -105,7 +105,7 @@ fn of_all(refusals: &[RuleRefusal]) -> String {
 }
 
 impl IptablesError {
-    /// A command names only one refused rule.
+    /// Returns refused rules; a command names only one.
     pub fn refusals(&self) -> &[RuleRefusal] {
         match self {
             IptablesError::Refused(refusals) => refusals,

@@ -25,7 +25,7 @@ use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 use compare::{ChainComparison, ThreadComparer};
 use dump::DumpedChain;
 
-/// Conditional commits before an unconditional one.
+/// The number of conditional commits before an unconditional one.
 const TRIES: usize = 10;
 
 pub struct NfTables {

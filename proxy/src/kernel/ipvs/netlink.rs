@@ -14,7 +14,7 @@ use super::{
 use crate::kernel::netlink::{NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
-/// The family that resolves the names of others (`include/uapi/linux/genetlink.h`).
+/// The generic netlink family that resolves families' names (`include/uapi/linux/genetlink.h`).
 const GENL_ID_CTRL: u16 = 16;
 const GENERIC_HEADER: usize = 4;
 const CTRL_CMD_GETFAMILY: u8 = 3;

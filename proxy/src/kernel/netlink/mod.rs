@@ -25,7 +25,7 @@ const NLM_F_DUMP_INTR: u16 = libc::NLM_F_DUMP_INTR as u16;
 const DATAGRAM: usize = 1 << 16;
 /// Fits into a usual socket buffer of 212,992 bytes.
 const BATCH_BYTES: usize = 48 * 1024;
-/// If all are refused, the answers must fit into the receive buffer.
+/// The most requests: if all are refused, the receive buffer must hold the answers.
 const BATCH_REQUESTS: usize = 64;
 /// The most dumps while the listed objects keep changing.
 const DUMPS: usize = 100;

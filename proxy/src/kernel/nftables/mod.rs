@@ -108,9 +108,9 @@ pub trait NftTable {
 
     fn delete(&mut self) -> Result<bool, NftTableError>;
 
-    /// Compare with [`ListedChain::rules`].
+    /// Returns fingerprints to compare with [`ListedChain::rules`].
     fn fingerprints(&self, rules: &[Rule]) -> Vec<RuleFingerprint>;
 
-    /// Compare with [`ListedSet::shape`].
+    /// Returns a shape to compare with [`ListedSet::shape`].
     fn shape(&self, set: &Set) -> SetShape;
 }

@@ -151,7 +151,6 @@ mod tests {
     }
 
     fn endpoint() -> impl Strategy<Value = SocketAddr> {
-        // Addresses without zeros are the longest.
         let long = (0xfff0_u16.., 10_000_u16..).prop_map(|(last, port)| {
             SocketAddr::new(IpAddr::from([0xfd00, 0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, last]), port)
         });

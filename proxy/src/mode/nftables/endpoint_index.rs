@@ -21,7 +21,7 @@ impl EndpointIndex {
     }
 }
 
-/// A large cluster has hundreds of thousands of endpoints; one of IPv4 takes six bytes here.
+/// A compact list (six bytes per IPv4 endpoint): large clusters have hundreds of thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexedEndpoints {
     V4(Box<[SocketAddrV4]>),

@@ -45,7 +45,6 @@ pub(super) struct TableDifference {
     pub(super) shared_removed: BTreeSet<SharedChain>,
     pub(super) shared_added: BTreeSet<SharedChain>,
     pub(super) chains_removed: BTreeSet<Name>,
-    /// New and changed chains.
     pub(super) chains_added: BTreeMap<Name, Chain>,
     pub(super) sets_removed: BTreeSet<Name>,
     pub(super) sets_added: BTreeMap<Name, Set>,

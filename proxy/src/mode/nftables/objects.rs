@@ -19,7 +19,7 @@ pub struct NftServiceObjects {
     protocol: Protocol,
     port: u16,
     frontends: Box<[FrontendElements]>,
-    /// Other service ports may have the same addresses.
+    /// Endpoints that may connect to themselves.
     hairpins: Box<[IpAddr]>,
     /// Rare elements, in any order.
     elements: Vec<Element>,

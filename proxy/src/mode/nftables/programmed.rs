@@ -25,7 +25,7 @@ pub(super) struct ProgrammedTable {
     sets: BTreeSet<Name>,
     /// An earlier proxy's unused chains, whose rules may be outdated.
     inherited: BTreeSet<Name>,
-    /// Objects without references, with the time of their loss.
+    /// Unreferenced objects, with the time of the last reference.
     unused: BTreeMap<UnusedObject, Instant>,
     spares: BTreeSet<SharedChain>,
     /// Spare chains to create, with the time of the request.

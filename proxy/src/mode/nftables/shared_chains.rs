@@ -18,7 +18,7 @@ pub enum FrontendKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharedChain {
     pub kind: FrontendKind,
-    /// `dnat` to a port requires a protocol match.
+    /// The protocol to match, as `dnat` to a port requires.
     pub protocol: Protocol,
     pub role: ChainRole,
 }
@@ -32,8 +32,8 @@ pub enum ChainRole {
     ClusterIp(u32),
     /// Masquerades, and picks an endpoint.
     External(u32),
-    /// Policy Local: pods and the node get any endpoint, other sources a local one. Without one the filter drops their
-    /// packets.
+    /// Policy Local: pods and the node get any endpoint, other sources a local one. Without local endpoints the filter
+    /// drops other sources' packets.
     Local {
         local: u32,
         all: u32,

@@ -104,7 +104,7 @@ impl<K: NftTable> NftablesSyncer<K> {
         }
     }
 
-    /// Sends the change. Returns the number of changed elements.
+    /// Returns the number of changed elements.
     fn send(table: &mut K, sync_plan: &SyncPlan, wanted: &DesiredTable<'_>) -> Result<usize, NftTableError> {
         let SyncPlan { change, refill, .. } = sync_plan;
         if !refill {
@@ -190,7 +190,7 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
             programmed.replace_service_ranges(ranges, &mut difference);
         }
         let Some(change) = programmed.change(difference, Instant::now()) else {
-            // A full sync makes a larger table.
+            // A set is full: the next sync enlarges it.
             self.numbers = programmed.ledger;
             return Err(NftTableError {
                 operation: format!("add elements to the table {}", layout::TABLE),

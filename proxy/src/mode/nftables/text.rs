@@ -21,7 +21,7 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     elements.dedup();
     let sets: Vec<(Name, Set)> = layout::sets(|_| 0)
         .into_iter()
-        // Without sizes, elements can be added.
+        // Omits sizes, which would limit later additions.
         .map(|(name, set)| (name.into(), Set { size: None, ..set }))
         .chain(own.sets)
         .collect();

@@ -224,7 +224,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
         self.renderer.detect_flush(&mut self.kernel, &programmed.node)
     }
 
-    /// Netlink only: a command's dump would hold every rule in memory while the source loads.
+    /// Only with netlink, since a command's dump would keep every rule in memory.
     fn look_ahead(&mut self) {
         if self.programmed.is_none() && self.kernel.filter().supports_early_chains() {
             self.ahead = self.read_tables().ok();

@@ -67,7 +67,7 @@ pub struct FollowUp {
 /// written earlier: no shared chain jumps to them yet.
 pub trait Renderer<K> {
     type Error: std::error::Error + From<IptablesError> + Send + Sync + 'static;
-    /// What rules depend on besides plans. Only full syncs replace it.
+    /// Settings on which all rules depend. Only full syncs replace them.
     type Node;
 
     /// The chains whose rules a full sync passes to [`Renderer::begin`].

@@ -34,7 +34,7 @@ pub struct ConnectionCounts {
 }
 
 impl ConnectionCounts {
-    /// `rules` are all rules of filter and nat. Forgets service ports without rules.
+    /// Reads the counters of `rules`, all rules of filter and nat. Forgets service ports without rules.
     pub fn update(&mut self, rules: impl IntoIterator<Item = CountedRule>) -> &BTreeMap<CountedPort, u64> {
         let mut before = std::mem::take(&mut self.last);
         let mut counts = BTreeMap::new();

@@ -14,7 +14,7 @@ use crate::ruleset::{Rule, Table};
 pub const SERVICES: ChainId = (Table::Nat, names::SERVICES);
 pub const NODE_PORTS: ChainId = (Table::Nat, names::NODE_PORTS);
 
-/// With more endpoints, their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
+/// The most endpoints whose rules have comments (upstream's `largeClusterEndpointsThreshold`).
 const LARGE: usize = 1000;
 
 /// Whether endpoints' rules have comments: each takes 256 bytes in the kernel, almost half of a large table, which each
@@ -65,7 +65,7 @@ struct ChainRenderer<'a> {
     comments: EndpointComments,
     /// `namespace/name:port`.
     name: String,
-    /// Sorted, with chain names: their hashes are most of the rendering cost.
+    /// Sorted endpoints with chain names, whose hashes are costly to compute.
     endpoints: Vec<(SocketAddr, String)>,
     out: ServiceRules,
 }
@@ -176,7 +176,7 @@ impl ChainRenderer<'_> {
         self.out.chains.insert(entry, rules);
     }
 
-    /// `KUBE-FW-`: packets of allowed sources jump on; `KUBE-PROXY-FIREWALL` drops all others.
+    /// `KUBE-FW-`: allowed sources' packets jump to `KUBE-EXT-`; `KUBE-PROXY-FIREWALL` drops all others.
     fn firewall_chain(&mut self, ranges: &[ipnet::IpNet], own: Option<&Vec<IpAddr>>) {
         let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
         let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));

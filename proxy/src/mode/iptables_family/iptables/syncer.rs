@@ -15,7 +15,7 @@ pub type IptablesSyncer<K> = Engine<IptablesRenderer, K>;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IptablesRenderer {
-    /// Writes comments in large clusters too, because [`super::connections`] counts by them.
+    /// Whether even large clusters' rules have comments, which [`super::connections`] needs.
     counts_by_comment: bool,
 }
 

@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct DrainingBackends {
-    /// The time of the first check; `None` before it.
+    /// Draining destinations with the time of their first check.
     since: BTreeMap<ServerKey, BTreeMap<SocketAddr, Option<Instant>>>,
 }
 
@@ -46,7 +46,7 @@ impl DrainingBackends {
         self.since.keys().copied().collect()
     }
 
-    /// Returns deletions of drained or late destinations. `states` has the order of [`DrainingBackends::servers`].
+    /// Returns deletions of drained or overdue destinations. `states` has the order of [`DrainingBackends::servers`].
     pub fn finished(&mut self, states: &[Destinations], now: Instant, limit: Duration) -> Vec<ServerChange> {
         let mut finished = Vec::new();
         for ((key, leaving), states) in self.since.iter_mut().zip(states) {

@@ -17,7 +17,7 @@ pub trait IpvsKernel: HasPacketFilter + IpvsObjects {}
 
 impl<K: HasPacketFilter + IpvsObjects> IpvsKernel for K {}
 
-/// `rules` is `()` for a mere teardown.
+/// `rules` is `()` for a teardown.
 #[derive(Debug, Clone, Default)]
 pub struct IpvsAdapters<R, V, S, D> {
     pub rules: R,

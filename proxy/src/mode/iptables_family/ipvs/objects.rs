@@ -13,8 +13,8 @@ use crate::plan::{
     ServicePortPlan,
 };
 
-/// The state decides which Service owns an address, and which owns a node port. Both may need one virtual server on the
-/// node's address; the address takes precedence, as in other modes.
+/// The claim of a Service's address or of a node port. If both need the same virtual server on a node's address, the
+/// Service's address takes precedence, as in other modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServerClaim {
     Address,
@@ -43,7 +43,7 @@ pub struct IpvsServiceObjects {
 pub struct IpvsContext {
     pub node: NodePlan,
     pub node_ports: Vec<IpAddr>,
-    /// Addresses of other devices, which are not bound to `kube-ipvs0` too.
+    /// Addresses on other devices, which are not bound to `kube-ipvs0`.
     pub local: BTreeSet<IpAddr>,
     pub scheduler: String,
 }
@@ -139,8 +139,8 @@ impl ObjectRenderer<'_> {
     }
 
     fn external(&mut self, external: &ExternalFrontends) {
-        // A virtual server has one set of backends. If outside sources get none, it has the short circuit's, and a rule
-        // drops their packets.
+        // A virtual server has one set of backends. If sources outside get no backend, it has the short circuit's
+        // backends, and a rule drops packets from outside.
         let backends = match external.action.verdict {
             FrontendVerdict::Deliver(set) => Some(set),
             FrontendVerdict::Reject => None,

@@ -1,4 +1,4 @@
-//! The rules match IP sets, whatever the services.
+//! Rules that match IP sets, independent of services.
 
 use std::net::IpAddr;
 

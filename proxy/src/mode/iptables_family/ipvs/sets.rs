@@ -16,7 +16,7 @@ pub enum SetId {
     LoadBalancer,
     /// Allowed sources, as ranges.
     LoadBalancerSourceCidr,
-    /// The node as source: its packets have the load-balancer IP as source.
+    /// Load-balancer IPs, each with itself as client: the node's own connections.
     LoadBalancerSourceIp,
     LoadBalancerFw,
     NodePortLocalTcp,
@@ -28,7 +28,7 @@ pub enum SetId {
     HealthCheckNodePort,
     /// External frontends without a local backend under policy Local. Not in upstream.
     NoLocalEndpoints,
-    /// Not in upstream.
+    /// Cluster IPs without a local backend under policy Local. Not in upstream.
     ClusterIpNoLocalEndpoints,
     IpvsIps,
 }

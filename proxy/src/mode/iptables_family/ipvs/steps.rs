@@ -121,21 +121,21 @@ impl Steps {
         self.len() == 0
     }
 
-    /// Steps 1 and 2.
+    /// Runs steps 1 and 2 of [the list](self).
     pub fn prepare(&self, kernel: &mut impl IpvsObjects, family: Family) -> Result<(), IpvsError> {
         kernel.sets().change_sets(&changes(&self.add_members, true, family))?;
         kernel.servers().change_servers(&self.servers)?;
         Ok(())
     }
 
-    /// Step 3.
+    /// Runs step 3.
     pub fn bind(&self, kernel: &mut impl IpvsObjects) -> Result<(), IpvsError> {
         let binds: Vec<AddressChange> = self.bind.iter().copied().map(AddressChange::Bind).collect();
         kernel.device().change_addresses(&binds)?;
         Ok(())
     }
 
-    /// Steps 4 to 6.
+    /// Runs steps 4 to 6.
     pub fn remove(&self, kernel: &mut impl IpvsObjects, family: Family) -> Result<(), IpvsError> {
         kernel.sets().change_sets(&changes(&self.remove_members_first, false, family))?;
         let unbinds: Vec<AddressChange> = self.unbind.iter().copied().map(AddressChange::Unbind).collect();

@@ -67,7 +67,7 @@ impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
         let context = |addresses| IpvsContext::new(node.clone(), addresses, &self.settings.scheduler);
-        // Another program may have removed a bound address, or the kernel, when IPv6 was disabled.
+        // Another program, or the kernel without IPv6, may have removed a bound address.
         let is_there =
             |address: &IpAddr| after.of_services.as_ref().is_none_or(|all| all.binary_search(address).is_ok());
         context(before) != context(after) || !self.observed.addresses.keys().all(is_there)

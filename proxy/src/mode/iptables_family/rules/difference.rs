@@ -6,7 +6,7 @@ use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::ruleset::{Rule, SavedTables, Table, TableChange, Transaction};
 
-/// Appends missing rules only: kubelet may have its own in the chain.
+/// Appends missing rules only: kubelet may have rules in the chain.
 pub fn shared_with_kubelet<'a>(
     change: &mut TableChange,
     chain: &str,

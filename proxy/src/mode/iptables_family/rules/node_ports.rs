@@ -21,7 +21,7 @@ impl NodePortMatch {
         }
     }
 
-    /// Restricts a rule that packets to any address meet.
+    /// Restricts a rule that sees packets to any address.
     pub fn of_any(self, rule: Rule) -> Rule {
         match self {
             NodePortMatch::Local | NodePortMatch::LocalButLoopback(_) => self.of_local(rule.to_local_address()),
@@ -29,7 +29,7 @@ impl NodePortMatch {
         }
     }
 
-    /// Restricts a rule that only packets to the node's addresses meet.
+    /// Restricts a rule that sees only packets to the node's addresses.
     pub fn of_local(self, rule: Rule) -> Rule {
         match self {
             NodePortMatch::Local => rule,

@@ -85,7 +85,7 @@ impl TamperCheck {
         self.present = Some(present);
     }
 
-    /// A loss whose full sync changed nothing is not reported again.
+    /// Stops reporting a loss if its full sync changed nothing.
     pub fn full_sync_done(&mut self, report: &SyncReport) {
         let Some((id, seen)) = self.suspicion.take() else { return };
         if report.rules + report.removed_chains + report.jumps == 0 {

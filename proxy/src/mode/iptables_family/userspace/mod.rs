@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::model::Protocol;
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, FrontendVerdict, ServicePortPlan};
 
-/// Returns the plan; refuses SCTP, which is not relayed.
+/// Returns the plan, which rejects SCTP because relays lack it.
 pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     let mut plan = plan.clone();
     if plan.protocol() == Protocol::Sctp {

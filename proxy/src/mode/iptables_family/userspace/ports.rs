@@ -24,7 +24,7 @@ impl ListenerPorts {
         ListenerPorts { range, ..ListenerPorts::default() }
     }
 
-    /// Until a previous proxy's rules are rewritten, its ports are other listeners' last choice.
+    /// Adopts a previous proxy's ports: other listeners avoid them until its rules are rewritten.
     pub fn adopt(&mut self, found: BTreeMap<Listener, u16>) {
         self.found_ports.clear();
         for (listener, port) in &found {

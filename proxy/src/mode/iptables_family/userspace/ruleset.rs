@@ -15,7 +15,7 @@ pub fn fixed(node: &NodePlan) -> Vec<FixedChain> {
     chains
 }
 
-/// Established connections pass these two rules, not those of all listeners.
+/// Returns rules by which established connections skip all listeners' rules.
 fn established() -> Vec<Rule> {
     let led = Rule::commented("service traffic that was led here before").conntrack(ConnectionStates::DNAT);
     vec![

@@ -104,7 +104,7 @@ impl<R: Relays> UserspaceRenderer<R> {
         let name = &listener.name;
         match opened {
             Some((port, Ok(()))) => return self.ports.assign(listener, port),
-            // Logs the limit only once between retries.
+            // The limit was already logged.
             Some((_, Err(ListenError::TooMany(_)))) if self.retry.is_some() => {}
             Some((_, Err(error))) => {
                 error!(service = %name, %error, "cannot open a listener: this service is rejected until one can be opened");
