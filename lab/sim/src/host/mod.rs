@@ -55,7 +55,7 @@ impl HostInterface {
         }
     }
 
-    /// Adds an address, secondary after an IPv4 address of its network.
+    /// Adds an address; an IPv4 address is secondary if its network already has one.
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> HostInterface {
         let network = Masked::network(ip, prefix);

@@ -20,7 +20,7 @@ impl Network {
 
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
-            // A permanent neighbour entry means the link's only other end.
+            // A permanent neighbour entry refers to the link's only other end.
             let mut others = self.others(host, interface);
             let far = others.next();
             return if others.next().is_none() { far } else { None };

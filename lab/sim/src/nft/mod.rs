@@ -81,7 +81,7 @@ pub enum DeclaredType {
 pub enum SetData {
     Keys,
     Verdicts,
-    /// Data of these types.
+    /// Values of these types.
     Data(Vec<DeclaredType>),
 }
 

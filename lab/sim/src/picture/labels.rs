@@ -84,7 +84,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     }
 }
 
-/// Shortens a chain's name; a comment makes kube-proxy's hash redundant.
+/// Shortens a long chain name: omits kube-proxy's hash if the rule has a comment.
 pub(super) fn chain(name: &str, commented: bool) -> String {
     if name.chars().count() <= NAME {
         return name.to_owned();

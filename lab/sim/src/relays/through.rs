@@ -8,7 +8,7 @@ use crate::protocol::Family;
 
 const OWN_PORT: u16 = 50_000;
 
-/// Replaces outcomes at relays by those of the relays' connections.
+/// Replaces outcomes at relays by the outcomes of the relays' connections to backends.
 #[must_use]
 pub fn through<'r>(
     network: &Network,

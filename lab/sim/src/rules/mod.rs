@@ -167,8 +167,8 @@ impl Rules {
         read::read(family, text, rule_line::UnknownPolicy::Refused)
     }
 
-    /// Keeps unmodelled parts as [`Match::Unknown`] and [`RuleTarget::Unknown`]. Fails on unknown tables, undeclared
-    /// chains, a missing `COMMIT`.
+    /// Like [`Rules::read`], but keeps unmodelled parts as [`Match::Unknown`] and [`RuleTarget::Unknown`]. Fails on
+    /// unknown tables, undeclared chains, a missing `COMMIT`.
     pub fn read_any(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Kept)
     }

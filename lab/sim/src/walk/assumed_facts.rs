@@ -52,7 +52,7 @@ impl AssumedFacts {
     }
 }
 
-/// Whether a name matches `asked`, if `fits` says whether it matches `known`.
+/// Whether a name matches `asked`, given whether it matches `known` (`fits`); `None` if undetermined.
 fn follows(known: &InterfacePattern, fits: bool, asked: &InterfacePattern) -> Option<bool> {
     match (beginning(known), beginning(asked), fits) {
         (None, _, true) => Some(asked.matches(&known.0)),

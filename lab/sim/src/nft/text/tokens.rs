@@ -56,7 +56,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
             at += symbol.len();
         } else {
             let ends = |c: char| c.is_whitespace() || "{}(),;=<>&|^\"".contains(c);
-            // A single `!` is a word.
+            // `!` without `=` is a token by itself.
             let length = if next == '!' { 1 } else { rest.find(ends).unwrap_or(rest.len()) };
             tokens.push(Token { kind: TokenKind::Word, text: &rest[..length], from: at, to: at + length, line });
             at += length;
