@@ -18,7 +18,7 @@ use crate::subject::direct::DirectProxy;
 
 /// The only argument of the traced process.
 pub const INSIDE: &str = "--inside-calls";
-/// A count may grow by this factor and this number: kernels split dumps into messages of different sizes.
+/// A count may grow by this factor plus [`FEW`]: kernels split dumps into messages of different sizes.
 const TOLERANCE: f64 = 1.05;
 const FEW: f64 = 2.0;
 

@@ -45,7 +45,7 @@ impl ClusterSize {
         (0..self.services).flat_map(|index| [service(index), self.slice(index, SliceEndpoints::Original(0))]).collect()
     }
 
-    /// Returns a cluster-IP Service over TCP in the middle.
+    /// Returns the index of a cluster-IP Service over TCP.
     pub fn typical(self) -> u32 {
         self.services / 2 + 1
     }

@@ -1,4 +1,4 @@
-//! Measures IPVS mode in a microVM. Its processor may be emulated, so only the ratio of a time to its floor means something.
+//! Measures IPVS mode in a microVM. Its processor may be emulated, so only a time's ratio to its floor is meaningful.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -10,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket, sockopt,
 };
 
-/// The interval, and the error of a measured time.
+/// The interval of attempts: the error of a measured time.
 const EVERY: Duration = Duration::from_millis(2);
 const SOON: Duration = Duration::from_millis(1);
 /// An attempt without an answer for so long is silent.

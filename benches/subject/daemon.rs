@@ -33,7 +33,7 @@ use super::{BenchWriter, KernelKind, config, node_addresses, port_range, table};
 use crate::events::EventInput;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The interval, and the error of a measured time.
+/// The interval of polls: the error of a measured time.
 const POLL: Duration = Duration::from_micros(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub use svcproxy::config::Mode;
 use crate::cluster::ClusterSize;
 use kernel::Silent;
 
-/// A row of the tables.
+/// A measured writer, one per row of the tables.
 #[derive(Debug, Clone, Copy)]
 pub struct BenchWriter {
     pub name: &'static str,

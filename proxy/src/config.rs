@@ -15,7 +15,7 @@ pub enum Mode {
     Iptables,
     Ipvs,
     Nftables,
-    /// Relays in this process.
+    /// This process relays connections.
     Userspace,
 }
 

@@ -24,7 +24,7 @@ pub enum EventType {
 pub struct Event {
     pub kind: EventType,
     pub about: EventSubject,
-    /// A CamelCase word for machines; kube-proxy's word if it has one.
+    /// A CamelCase word; kube-proxy's if it has one.
     pub reason: &'static str,
     pub action: &'static str,
     pub note: String,

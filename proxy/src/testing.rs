@@ -20,7 +20,7 @@ pub fn port_name(service: &str, protocol: Protocol) -> ServicePortName {
 }
 
 /// # Panics
-/// When the value has no form of `T`.
+/// If the value is no valid `T`.
 pub fn object<T: DeserializeOwned>(value: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value).unwrap())
 }

@@ -10,7 +10,7 @@ use crate::mode::iptables_family::rules::cleanup::cleanup;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
-/// Continues after a failure, and returns the last one.
+/// Continues after a failure; returns the last error.
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {

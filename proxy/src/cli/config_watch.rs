@@ -62,7 +62,7 @@ impl ConfigWatch {
     }
 }
 
-/// False for opening and reading, which this watch does itself.
+/// Returns false for opening and reading: the watch itself does both.
 fn may_change(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }

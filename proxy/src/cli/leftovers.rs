@@ -81,7 +81,7 @@ fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option
 
 pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<LeftoverCleanup> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
-    // Unreadable tables may be readable later.
+    // The cleanup retries unreadable tables.
     let tables: Vec<_> =
         tables.filter(|(family, variant)| other_variant::holds_rules(*family, *variant).unwrap_or(true)).collect();
     if tables.is_empty() {

@@ -58,7 +58,7 @@ impl LogQueue {
         LogQueue { lines, counts, limit }
     }
 
-    /// Blocks only without a log thread: then writes the line itself.
+    /// Never blocks if the log thread runs.
     pub(super) fn push(&self, line: Vec<u8>) {
         if !self.counts.closed.load(Ordering::SeqCst) {
             self.add(line);

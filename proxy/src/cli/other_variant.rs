@@ -14,7 +14,7 @@ use crate::ruleset::Table;
 /// Kubelet's chain, which tells proxies in containers the node's variant (KEP-3178).
 const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
 
-/// Packets traverse the rules of both variants. Also warns about a kubelet that uses the other variant.
+/// Warns about rules of the other variant, which packets traverse, too, and about a kubelet that uses it.
 pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
     let (own, other) = if is_nft { (Variant::Nft, Variant::Legacy) } else { (Variant::Legacy, Variant::Nft) };
     let hinted = |variant| has_any_chain(family, variant, &HINT).unwrap_or(false);
@@ -44,7 +44,7 @@ pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
     }
 }
 
-/// A variant that is not installed has no rules.
+/// Does nothing if the variant is not installed.
 pub(super) fn clean_up(family: Family, other: Variant) -> Result<(), IptablesError> {
     match open(family, other) {
         Ok(None) => Ok(()),

@@ -51,7 +51,7 @@ use crate::source::{
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
     addresses; set it to primary, or to all to keep this behaviour";
 
-/// The time in which everything except syncs must end.
+/// At exit everything except syncs must end within this time.
 const END: Duration = Duration::from_millis(500);
 
 pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<()> {
@@ -333,7 +333,7 @@ impl StartedProxy {
         metrics: Metrics,
         events: Recorder,
     ) -> anyhow::Result<StartedProxy> {
-        // First, so that the program can be stopped as soon as a port answers.
+        // Handles signals before any port answers.
         let stop = StopSignals::at_signals();
         let (metrics, health) = (Arc::new(metrics), HealthState::new(config.sync_period, &Family::ALL));
         metrics.register(logging::dropped_lines()?)?;
@@ -368,7 +368,7 @@ impl StartedProxy {
             opened = opening => opened.context("the thread that opens the tables has ended")??,
         };
         drop(busy);
-        // Logged before the first sync fails for this reason.
+        // Without these capabilities the first sync fails.
         if let Some(lacking) = capabilities::lacking(!usable.nft) {
             warn!("{lacking}: this node's packet filter cannot be written without it");
         }
@@ -465,7 +465,7 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
     if config.tcp_be_liberal {
         sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("conntrack.tcpBeLiberal (--conntrack-tcp-be-liberal)")?;
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
-        // The node has enabled it already: dropping INVALID packets would undo it.
+        // The node has set the sysctl: dropping INVALID packets would undo its effect.
         config.tcp_be_liberal = true;
     }
     if config.mode == Mode::Ipvs {

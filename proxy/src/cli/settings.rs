@@ -227,7 +227,7 @@ impl Settings {
     }
 }
 
-/// The field's flag (of a feature gate: the gates' flag), else its path.
+/// Returns the flag that sets the field, or the field's path if no flag does.
 fn flag_of(path: &str) -> String {
     let path = if path.starts_with("featureGates.") { "featureGates" } else { path };
     let flag = FIELDS.iter().find(|field| field.path == path).and_then(|field| field.flag);

@@ -31,7 +31,7 @@ impl HealthChecks {
         HealthChecks { proxy, limit, families: BTreeMap::new() }
     }
 
-    /// Costs as much as what changed.
+    /// Visits only changed Services.
     pub fn sync<M: Mode>(&mut self, proxy: &mut FamilyProxy<M>, events: &Recorder) {
         let changed = proxy.take_health_changes();
         let family = proxy.family();

@@ -38,7 +38,7 @@ use own_node::OwnNode;
 pub use runner::Runner;
 use runner::{BatchDelivery, RunnerContext};
 
-/// The time for a sync in progress at the end. The program ends within five seconds, whatever hangs.
+/// The time for a sync in progress at exit. The program ends within five seconds, whatever hangs.
 const LAST_SYNC: Duration = Duration::from_secs(4);
 
 pub struct Daemon<S, M, C> {

@@ -147,7 +147,7 @@ async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first
 }
 
 impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
-    /// Also checks for writes since the first sync.
+    /// Listens to other programs' writes; checks for writes since the first sync.
     fn listen(&mut self) {
         let family = self.runner.family.family();
         if let Err(error) = self.runner.watch.listen() {
@@ -350,7 +350,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.report_due();
     }
 
-    /// The mode's work between syncs, such as ending drained backends.
+    /// Does the mode's work between syncs, such as removing drained backends.
     fn follow_up(&mut self) {
         let now = Instant::now();
         let again = match self.blocking(|runner| runner.family.follow_up(now.into_std())) {

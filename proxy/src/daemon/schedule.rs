@@ -65,7 +65,7 @@ impl Schedule {
         self.pacer.next() <= now
     }
 
-    /// A successful full sync repairs every deletion.
+    /// Records a sync; a successful full one repairs every deletion.
     pub(super) fn synced(&mut self, full: bool, succeeded: bool, now: Instant) {
         if full && succeeded {
             self.repair_at = None;
@@ -78,7 +78,7 @@ impl Schedule {
         self.check_at.get_or_insert((now + SETTLE).max(self.no_check_before));
     }
 
-    /// If so, further writes can be ignored.
+    /// While a check is scheduled, further writes can be ignored.
     pub(super) fn is_check_scheduled(&self) -> bool {
         self.check_at.is_some() || self.is_repair_scheduled()
     }

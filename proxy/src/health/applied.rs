@@ -4,7 +4,7 @@ use super::HealthState;
 use crate::metrics::AtScrape;
 use crate::model::Family;
 
-/// Resource versions are decimal since Kubernetes 1.35 (KEP-5504); others have no sample.
+/// Exports applied resource versions that are decimal (all since Kubernetes 1.35, KEP-5504).
 pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
     let read = move || {
         let families = health.snapshot().families;

@@ -57,7 +57,7 @@ impl ServiceHealthServers {
         self.services.is_empty()
     }
 
-    /// Returns Services whose port cannot be opened; the next call retries them. Costs what changed, unless the
+    /// Returns Services whose port cannot be opened; the next call retries them. Visits only changed Services, unless the
     /// addresses changed.
     pub fn update(
         &mut self,
@@ -179,7 +179,7 @@ mod tests {
         std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
     }
 
-    /// The runtime drops a listener's task soon, not at once.
+    /// Waits until the runtime has dropped the port's listener.
     async fn closed(port: u16) {
         tokio::time::timeout(Duration::from_secs(5), async {
             while get(port).await.is_ok() {

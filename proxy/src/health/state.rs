@@ -38,7 +38,7 @@ pub struct AppliedVersions {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthSnapshot {
-    /// No change waits too long (kube-proxy's rule for `/livez`), and nothing hangs.
+    /// Whether no change waits too long (kube-proxy's rule for `/livez`) and nothing hangs.
     pub alive: bool,
     pub synced: bool,
     pub node_eligible: bool,
@@ -142,7 +142,7 @@ impl Drop for BusyMark {
 mod tests {
     use super::*;
 
-    /// Must not influence results.
+    /// An arbitrary time.
     const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn applied(version: &str) -> AppliedVersions {

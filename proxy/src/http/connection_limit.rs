@@ -54,7 +54,7 @@ impl ConnectionLimit {
         self.connections().tick()
     }
 
-    /// At the limit, first closes another connection, whose descriptor is free then.
+    /// Waits for a free slot; at the limit, first closes another connection.
     pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let places = Arc::clone(&self.0.places);
         if let Ok(free) = Arc::clone(&places).try_acquire_owned() {

@@ -9,8 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// The time for a client to read pending output, from the first byte that the socket buffer refused, even if it reads a
-/// byte now and then.
+/// The time for a client to read pending output, from the first byte that the socket buffer refused, however slowly.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct TimedStream {

@@ -102,7 +102,7 @@ fn positive(field: &'static str, value: GoDuration) -> Checked<Duration> {
     if value.is_zero() { wrong(field, "must be positive") } else { Ok(value) }
 }
 
-/// Also validates the periods of other modes.
+/// Returns the mode's periods; also validates those of other modes.
 fn periods(from: &KubeProxyConfiguration, mode: Mode) -> Checked<(Duration, Duration)> {
     let iptables = &from.iptables;
     let of_iptables = periods_of(

@@ -117,7 +117,7 @@ pub struct NftablesConfiguration {
     pub masquerade_all: bool,
     pub sync_period: GoDuration,
     pub min_sync_period: GoDuration,
-    /// Only in this proxy.
+    /// Exists only in this proxy.
     pub flowtable: bool,
 }
 

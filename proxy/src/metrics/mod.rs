@@ -114,7 +114,7 @@ impl Metrics {
         self.registry.register(Box::new(collector))
     }
 
-    /// May be slow if values are read from the kernel.
+    /// Returns all metrics as text; slow if values are in the kernel.
     pub fn text(&self) -> Result<String, Error> {
         text_of(&self.registry)
     }

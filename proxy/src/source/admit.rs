@@ -9,7 +9,7 @@ use super::validate::{self, Findings};
 use super::{Change, ObjectKey};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// The error lists the invalid fields.
+/// Validates a Service; the error lists the invalid fields.
 pub fn admit_service(mut service: Service) -> Result<Change, String> {
     refused(validate::service(&mut service))?;
     Ok(Change::Service(key(&service.metadata), Some(Arc::new(service))))

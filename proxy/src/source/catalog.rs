@@ -66,7 +66,7 @@ impl Catalog {
         self.files.get(name)?.stamp
     }
 
-    /// Forgets files that are neither `present`, `closed` nor in closed directories (names ending with `/`).
+    /// Forgets files that are neither `present` nor `closed` (unreadable; directories end with `/`).
     pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, Option<String>)>) {
         let names: BTreeSet<&str> = closed.iter().map(|(name, _)| name.as_str()).collect();
         let hidden = |name: &str| {

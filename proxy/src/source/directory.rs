@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::SourceError;
 
-/// The largest file, in bytes.
+/// In bytes.
 pub(super) const LARGEST_FILE: u64 = 64 << 20;
 const DEEPEST: usize = 16;
 /// Each directory takes a watch; the kernel allows a user at least 8,192 (inotify(7), `max_user_watches`).
@@ -241,7 +241,7 @@ impl FileStamp {
 
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
-    /// No stamp if the last change is too recent.
+    /// The content, without a stamp if changed too recently.
     Bytes(Vec<u8>, Option<FileStamp>),
     Gone,
     Failed(String),

@@ -105,7 +105,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Items of a typed list may omit their type.
+    /// Reads a list's items; those of a typed list may omit their type.
     fn list(&mut self, list: &mut Value, api_version: &str, element: &str, place: &DocumentPosition) {
         if !place.item.is_empty() {
             return self.unidentified(place, "kind", "is a list within a list".to_owned());

@@ -8,7 +8,7 @@ use serde_path_to_error::{Path, Segment};
 use super::problem::one_line;
 use super::validate::Finding;
 
-/// Most values removed from one object; each costs another deserialization.
+/// The most values removed from one object; each requires another deserialization.
 const AT_MOST: usize = 32;
 
 /// Lists of independent items: a faulty item is removed, not the list.

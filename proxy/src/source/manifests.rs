@@ -225,7 +225,6 @@ fn rescan(catalog: &mut Catalog, observer: &mut dyn WalkObserver) -> Result<(), 
             continue;
         }
         match directory::read(&found.path) {
-            // The file was removed since the walk.
             ReadOutcome::Gone => continue,
             ReadOutcome::Bytes(bytes, stamp) => {
                 catalog.file(&found.name, Ok(&bytes));

@@ -109,7 +109,7 @@ impl PodCidrWait {
         }
     }
 
-    /// Returns the beginning of a sentence.
+    /// Returns the missing object as the beginning of a sentence.
     fn missing(&self) -> String {
         let node = &self.node;
         match self.seen {

@@ -34,7 +34,7 @@ pub(super) struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// The first walk sets the watches.
+    /// Watches nothing until the first walk.
     pub(super) fn new(root: &Path, events: Sender<WatchEvent>) -> Result<Self, SourceError> {
         let watcher = notify::recommended_watcher(move |event| {
             // Sending fails if the source was dropped.

@@ -94,7 +94,7 @@ impl Claims {
     ) -> Vec<(Claim, ServicePortName)> {
         let (before, after) = (before.map(KnownService::claims).unwrap_or_default(), after.claims());
         if before.is_empty() && self.are_unclaimed(&after) {
-            // The usual case in the first list of a large cluster.
+            // Fast path for the first list of a large cluster.
             let given = after.into_iter().map(|(claim, claimant)| {
                 let name = claimant.name.clone();
                 self.insert(claim, claimant);
@@ -233,7 +233,7 @@ impl KnownService {
     }
 }
 
-/// Returns the claimant of what a Service's ports share.
+/// Returns the claimant of a claim that a Service's ports share.
 fn whole_service(service: &ObjectKey) -> ServicePortName {
     ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp }
 }

@@ -27,7 +27,7 @@ use triggers::Triggers;
 pub struct NodeInfo {
     /// The Node's label `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
-    /// Of both families.
+    /// Pod ranges of both families.
     pub pod_cidrs: Vec<IpNet>,
     /// InternalIPs of both families.
     pub internal_ips: Vec<IpAddr>,
@@ -116,7 +116,7 @@ impl State {
         self.family
     }
 
-    /// Whether [`compact`](State::compact) is worthwhile; resets the count if so.
+    /// Whether [`compact`](State::compact) is worthwhile; if so, resets the count of removed objects.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.removed_objects.take_due(self.services.len() + self.slice_owner.len())
     }
@@ -136,7 +136,7 @@ impl State {
         &self.node
     }
 
-    /// Costs the size of the Service, and of those that win or lose a frontend.
+    /// Visits only the changed Service, and those that win or lose a frontend.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
@@ -161,7 +161,7 @@ impl State {
             Change::Node(name, node) if *name == self.node_name => {
                 let mut info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
                 if info.pod_cidrs.is_empty() {
-                    // Pods that run here keep their ranges, whatever becomes of the Node object.
+                    // Running pods keep their addresses even if the Node object loses its ranges.
                     info.pod_cidrs = std::mem::take(&mut self.node.pod_cidrs);
                 }
                 self.node_changed |= info != self.node;
@@ -281,12 +281,12 @@ impl State {
         true
     }
 
-    /// Collects later trigger times for [`State::take_triggers`].
+    /// Collects trigger times after `since` for [`State::take_triggers`].
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.triggers.count_since(since);
     }
 
-    /// Returns when the causes of the changed slices happened.
+    /// Returns the trigger times of the changed slices.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
         self.triggers.take()
     }

@@ -140,7 +140,7 @@ fn policy(value: Option<&str>) -> TrafficPolicy {
     if value == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
-/// Counts only if type or external IPs make the Service externally reachable.
+/// Returns `Cluster` unless type or external IPs make the Service externally reachable.
 fn external_policy(spec: &ServiceSpec) -> TrafficPolicy {
     let external_ips = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
     match spec.type_.as_deref() {

@@ -11,7 +11,7 @@ pub struct Flagz {
 }
 
 impl Flagz {
-    /// `flags` are by name, without dashes.
+    /// `flags` maps names without dashes to values.
     pub fn new(flags: BTreeMap<String, String>) -> Flagz {
         Flagz { flags }
     }

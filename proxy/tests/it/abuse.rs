@@ -74,7 +74,7 @@ fn a_change_reaches_the_kernel_while_clients_ask_and_never_read() {
             abuser.press(CONNECTIONS);
             (0..20).for_each(|_| abuser.press(0));
             version += 1;
-            // A new endpoint in each version, so that something must be written.
+            // Each version has a new endpoint, which the proxy must program.
             write(directory.path(), version, &[2, 100 + u8::try_from(version).unwrap()]);
             wait_for(&format!("the change under {address}, in {mode} mode"), || {
                 abuser.press(20);

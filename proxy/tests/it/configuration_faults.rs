@@ -129,7 +129,7 @@ ipvs: null
     assert_eq!(resolved.warnings[..6], expected);
     assert_eq!(resolved.config.masquerade_bit, 5);
     assert_eq!(resolved.config.ipvs, Ipvs::default(), "as if the others were not there");
-    // Unknown names may be any text, and numerous.
+    // Unknown fields may have any name, and be numerous.
     let many: String = (0..30).map(|number| format!("\"x{number:02}\\n\": 1\n")).collect();
     let path = file(directory.path(), &format!("{HEAD}{many}"));
     let warnings = resolve(&["--config", path.to_str().unwrap()]).unwrap().warnings;

@@ -35,7 +35,7 @@ fn the_nginx_clusters_sets_have_the_published_members() {
         ),
         ("KUBE-NODE-PORT-TCP", &["30781", "30915"]),
         ("KUBE-LOAD-BALANCER", &["172.35.0.200,tcp:80"]),
-        // Sets that did not exist then, or were empty and not shown.
+        // Sets newer than the publication, or empty and not shown.
         ("KUBE-EXTERNAL-IP", &[]),
         ("KUBE-LOAD-BALANCER-FW", &[]),
         ("KUBE-IPVS-IPS", &["10.96.98.173", "10.97.229.148", "10.103.1.234", "172.35.0.200"]),

@@ -80,7 +80,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// Netlink and socket options count what the commands show.
+/// Netlink and socket options count the references that the commands show.
 #[test]
 fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
     if !inside!() {

@@ -89,7 +89,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// On a veth link, because not every kernel has dummies.
+/// Uses a veth link, because not every kernel has dummy links.
 #[test]
 fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     if !inside!() {

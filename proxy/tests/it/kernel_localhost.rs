@@ -41,7 +41,7 @@ fn metric(line: &str) -> Option<u64> {
     Some(value.parse().unwrap())
 }
 
-/// The call after a send reports its refusal.
+/// Whether a datagram is refused, which the next call reports.
 fn datagram_refused(to: SocketAddr) -> bool {
     let from = UdpSocket::bind((if to.is_ipv4() { "127.0.0.1" } else { "::1" }, 0)).unwrap();
     from.connect(to).unwrap();

@@ -1,4 +1,4 @@
-//! Which ports have listeners, against fakes.
+//! Tests with fakes: which ports have listeners.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

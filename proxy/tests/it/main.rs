@@ -1,4 +1,4 @@
-//! One program, because each program links everything again.
+//! All tests are one program, because linking is slow.
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,

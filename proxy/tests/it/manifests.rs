@@ -1,4 +1,4 @@
-//! Manifests that editors, copies and mounted ConfigMaps change; mistakes.
+//! Manifests that editors, copies and mounted ConfigMaps change; faulty manifests.
 
 use std::fs;
 use std::io::Write;

@@ -22,7 +22,7 @@ const LARGEST_ERROR: usize = 64 << 10;
 /// The longest accepted wait; an overloaded server requests seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Any status but 200 is a failure.
+/// Sends a request; returns a failure unless the status is 200.
 pub(super) async fn ask(
     client: &Client,
     request: Request<Vec<u8>>,

@@ -154,7 +154,7 @@ fn typed<T: DeserializeOwned + Prune>(
     DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }
 }
 
-/// A value of a wrong type loses only its field.
+/// Deserializes an object; omits values of a wrong type.
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
     if let Ok(object) = serde_json::from_str(raw.get()) {
         return Ok((object, Vec::new()));

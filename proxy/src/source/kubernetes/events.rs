@@ -17,7 +17,7 @@ use crate::model::ObjectKey;
 const CONTROLLER: &str = "svcproxy";
 /// The namespace of Events about cluster-scoped objects; the API server requires one.
 const NO_NAMESPACE: &str = "default";
-/// Few, because all nodes of a cluster may record the same Event.
+/// The most Events at once: all nodes of a cluster may record the same one.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use super::decode::decode;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// Objects that are decoded at once: they are several times larger than stored ones.
+/// The number of objects decoded at once: decoded ones are large.
 const PIECE: usize = 50;
 /// The most pages: a server may return empty ones forever. Full pages hold [`OBJECTS`](super::seen::OBJECTS).
 const PAGES: usize = 2_000;
@@ -74,7 +74,7 @@ impl Reflector {
             for piece in items.chunks(PIECE) {
                 let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
                 if decoded.iter().any(|object| object.key.name.is_empty()) {
-                    // The object without a name may be any known one.
+                    // This may be any known object, so no removal would be certain.
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
                 let changes = decoded.into_iter().filter_map(|object| seen.upsert(object)).collect();

@@ -47,7 +47,7 @@ const GATHER_AT_MOST: u32 = 10;
 
 #[derive(Debug, Clone)]
 pub struct ReflectorTiming {
-    /// Doubles with each retry; up to half is added at random.
+    /// The first wait; doubles with each retry, plus up to half at random.
     pub first_retry: Duration,
     /// The longest wait before a retry; 30 seconds in client-go's reflectors.
     pub longest_retry: Duration,
@@ -112,7 +112,7 @@ struct WatchUpdate {
     changes: Vec<Change>,
     /// The resource version; `None` within a list.
     version: Option<String>,
-    /// Whether it ends a list, or reports a missing optional kind.
+    /// Whether the update ends a list, or reports a missing optional kind.
     listed: bool,
 }
 

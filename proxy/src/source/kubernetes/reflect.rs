@@ -17,9 +17,9 @@ use super::watching::WatchProgress;
 use super::{ReflectorTiming, WatchUpdate};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
-/// After so many watches that end at once, everything is listed again.
+/// After this many consecutive watches that end at once, all objects are listed again.
 const SHORT_WATCHES: u32 = 3;
-/// So many consecutive versions that the server does not know count as a failure.
+/// This many consecutive versions that the server does not know are a failure.
 const EXPIRED_VERSIONS: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +169,7 @@ impl Reflector {
         }
         .await;
         match &outcome {
-            // These ends show that the connection works.
+            // These outcomes show that the connection works.
             Ok(()) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
             // The next client reads the credential files again: they may have been corrected.
             Err(_) => self.connector.give_up(&connection),

@@ -170,7 +170,7 @@ impl SeenObjects {
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.into_deletion()).collect()
     }
 
-    /// Logs ignored fields; logs again only if they change.
+    /// Logs ignored fields if they changed.
     fn remark(&mut self, key: &ObjectKey, remarks: ObjectComplaint) {
         if remarks.line.is_empty() {
             self.remarked.remove(key);

@@ -104,7 +104,7 @@ fn families(spec: &mut ServiceSpec, all: &[String], findings: &mut Findings) {
         if all.len() > 2 || (all.len() == 2 && families[0] == families[1]) {
             findings.add("spec.clusterIPs", "takes one address, or one of each family");
         }
-        // If they disagree, the addresses' families win.
+        // The addresses' families override a different `ipFamilies`.
         stated = families.into_iter().map(str::to_owned).collect();
     }
     spec.ip_families = (!stated.is_empty()).then_some(stated);

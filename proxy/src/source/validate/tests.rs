@@ -48,7 +48,7 @@ fn service_cidr() -> Value {
         "spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/112"]}})
 }
 
-/// Each change of `base` causes exactly this fault; after a `~`, a remark about an ignored value.
+/// Checks that each change of `base` causes exactly this fault, or after `~` this remark.
 fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     assert_eq!(faults(base), Vec::<String>::new());
     for (pointer, value, fault) in table {

@@ -120,7 +120,7 @@ fn the_patches_keep_kube_proxy_off_svcproxys_nodes() {
     assert_eq!(expression.operator, "NotIn");
     assert_eq!(selected.get(&expression.key).map(std::slice::from_ref), expression.values.as_deref());
 
-    // No node has the label.
+    // The second label is on no node.
     let replaced = patched("overlays/kubeadm/kube-proxy.yaml").node_selector.unwrap();
     assert_eq!(replaced.len(), 2, "{replaced:?}");
 }

@@ -30,7 +30,7 @@ fn folders() -> Vec<(String, PathBuf)> {
     folders.into_iter().map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect()
 }
 
-/// Checks the result against the document, since unknown fields are lost.
+/// Deserializes the document, and checks that no unknown field was dropped.
 fn typed<T: DeserializeOwned + Serialize>(document: &Value) -> T {
     let object: T = serde_json::from_value(document.clone()).unwrap();
     assert_eq!(&serde_json::to_value(&object).unwrap(), document);

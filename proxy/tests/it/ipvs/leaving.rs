@@ -101,7 +101,7 @@ fn an_address_stays_while_it_is_the_source_of_the_nodes_connections() {
     assert!(kernel.servers.servers.is_empty(), "nothing is led by IPVS any more");
     assert!(!kernel.sets.sets.is_empty(), "whose the address is stays written down");
 
-    // Later the connection, or the time limit, has ended.
+    // The connection, or the time limit, has ended.
     let mut idle = teardown(kernel.clone(), flows.0[1..].to_vec());
     assert_eq!(idle.work(now).unwrap(), None);
     assert!(is_gone(&idle.into_kernel().0));

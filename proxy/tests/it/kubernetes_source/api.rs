@@ -65,7 +65,7 @@ impl ScriptedApi {
         api
     }
 
-    /// Listens on the same port.
+    /// Listens again on the same port.
     pub async fn up(&mut self) {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
@@ -130,7 +130,7 @@ impl ScriptedApi {
         self.change(|world| world.epoch += 1);
     }
 
-    /// Older watches must list again.
+    /// Forces older watches to list again.
     pub fn compact(&self) {
         self.change(|world| {
             world.compacted = world.version;

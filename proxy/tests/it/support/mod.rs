@@ -13,13 +13,13 @@ use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant, WriterCh
 use svcproxy::model::Change;
 use svcproxy::source::read_directory;
 
-/// Set in the test's copy inside.
+/// The environment variable set inside the namespaces.
 const INSIDE: &str = "SVCPROXY_TEST_INSIDE";
 
 /// Runs the calling test again in new user, network and mount namespaces, with its own `/run` (which has iptables'
 /// lock) and `/sys`. Returns true inside, and false outside after success inside.
 ///
-/// If this machine refuses namespaces the test fails if `CI` is set, and is skipped otherwise.
+/// Without namespaces the test fails if `CI` is set, else is skipped.
 macro_rules! inside {
     () => {{
         fn here() {}
@@ -138,7 +138,7 @@ pub fn http_get(address: &str, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Replaces the file in one step, so that a watching proxy never reads an incomplete one.
+/// Replaces the file atomically.
 pub fn write_file(directory: &Path, name: &str, text: &str) {
     let partial = directory.join(".partial");
     std::fs::write(&partial, text).unwrap();
