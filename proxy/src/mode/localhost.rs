@@ -1,5 +1,5 @@
 //! Relays node ports on a loopback address in nftables mode, whose rules do not translate such packets (KEP-6032).
-//! Clients are on the node itself, so policy Local applies accordingly.
+//! Clients are on the node itself, so they use policy Local's short circuit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -104,7 +104,7 @@ pub struct Bitwise<'a> {
     pub xor: &'a [u8],
 }
 
-/// A lookup in the same table.
+/// A lookup in a set or map of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     set: &'a str,

@@ -20,7 +20,7 @@ fn interface(interface: &Not<InputInterface>) -> iptables::InterfaceMatch<'_> {
     iptables::InterfaceMatch { name, prefix, negated: interface.negated }
 }
 
-/// `set_index` returns the kernel's number of an IP set.
+/// Encodes a rule. `set_index` returns the kernel's number of an IP set.
 pub(super) fn encode<'r, E>(
     rule: &'r Rule,
     of: Family,

@@ -173,8 +173,8 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
     }
 }
 
-/// Returns the key without the endpoint's number or the client's address. A deleted range may overlap an added one of
-/// the frontend.
+/// Returns the key without the endpoint's number or the client's address. Ranges that a change deletes and adds may
+/// overlap within a frontend.
 fn frontend(element: &Element, address: usize) -> &[u8] {
     let key = element.key.bytes();
     let more = match element.value {

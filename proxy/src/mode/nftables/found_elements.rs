@@ -9,7 +9,7 @@ use crate::nftables::{Element, ElementKey, ElementValue};
 use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 use crate::plan::{BackendSet, ServicePortPlan};
 
-/// Elements by set; there are few sets.
+/// Elements by set.
 #[derive(Debug, Default)]
 pub(super) struct FoundElements(Vec<(&'static str, HashMap<ElementKey, ElementValue>)>);
 

@@ -135,7 +135,7 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
 
 pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     let base = BASE_CHAINS.into_iter().map(|(name, is_nat, hook, priority, to)| {
-        // nat chains see only first packets.
+        // nat chains see only connections' first packets.
         let jump = |chain: &&str| {
             let new = (!is_nat).then_some(Statement::New);
             Rule::new(new.into_iter().chain([Statement::Verdict(NftVerdict::Jump((*chain).into()))]))

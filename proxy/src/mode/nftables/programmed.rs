@@ -1,5 +1,3 @@
-//! The table as of the last sync.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(ingress, "KUBE-SEP-B25KHNOUZSX4F53T");
     }
 
-    /// The older published clusters hashed an unnamed port with a colon.
+    /// In older published dumps, an unnamed port's hash includes a colon.
     #[test]
     fn older_names_had_a_colon_after_the_service() {
         let table = [
