@@ -23,7 +23,7 @@ pub struct HttpAnswer {
     pub body: String,
 }
 
-/// Sets no time limit; the caller does.
+/// Sends a GET without time limit, which the caller sets.
 pub(super) async fn get(namespace: &Namespace, address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
     let socket = namespace.run(move || sockets::tcp(address)).await;
     let socket = socket.map_err(io::Error::other)??;

@@ -135,7 +135,7 @@ impl ObjectWriter<'_> {
         }
         let mut main = new.main.clone();
         if self.kind == ObjectKind::Node {
-            // kubelets register with a status.
+            // A kubelet registers its node with a status.
             main["status"] = new.status.clone().unwrap_or_default();
         }
         if new.deleted && self.kind != ObjectKind::Pod {

@@ -101,7 +101,7 @@ impl ControlPlane {
     pub async fn follow(&self, store: &Store) -> Result<(), ControlPlaneError> {
         let mut mirror = self.mirror.lock().await;
         let written = mirror.write(&self.api, store, self.controllers).await;
-        // Reports a program that has ended instead, because that is why the write failed.
+        // If a program has ended, reports that as the reason of the failed write.
         self.alive()?;
         written?;
         let (mut ticks, deadline) = (self.observer.ticks(), Instant::now() + SETTLE);

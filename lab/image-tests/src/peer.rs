@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// Time limit of an answer.
 const ANSWER: Duration = Duration::from_secs(3);
 /// The pause between two rounds of `load`.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -47,7 +47,7 @@ pub(super) fn run(args: &GuestUpArgs) -> Result<u8, Exit> {
             break banner;
         }
         if let Ok(Some(status)) = lab.try_wait() {
-            // `up` has printed the reason.
+            // `up` printed the error.
             return Err(Exit { status: status_of(status), message: String::new() });
         }
         std::thread::sleep(POLL);

@@ -133,7 +133,7 @@ pub(super) fn without_promise<'a>(card: &'a Card, mode: &'a ModeCard) -> impl It
     mode.not_run.iter().filter(move |one| !is_told(one))
 }
 
-/// Returns the promises that no scenario was about in a mode.
+/// Returns the promises without a scenario in a mode.
 pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
     let is_untouched = |cell: &Cell| cell.verdict == PromiseVerdict::NotJudged && cell.not_judged.is_empty();
     let cells = card.cells().filter(|(_, of, cell)| of.mode == mode.mode && is_untouched(cell));

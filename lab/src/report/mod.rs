@@ -22,7 +22,7 @@ pub use cluster::ClusterLayout;
 pub use figures::{Figures, Idle};
 pub use record::{AnswersRecord, NotRunRecord, ProgramRecord, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// Stands for the iptables variant of a simulator run.
+/// The iptables variant in simulator reports.
 pub const SIMULATED: &str = "simulated";
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -70,7 +70,7 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
     Ok(())
 }
 
-/// The steps with mistakes of form.
+/// Steps with errors that the parser found.
 #[derive(Debug, Default)]
 pub(super) struct Incomplete {
     /// The line of the first removed step on which later steps may depend.

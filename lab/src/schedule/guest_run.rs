@@ -186,7 +186,7 @@ fn description(given: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<St
     Ok(guest_path(&file))
 }
 
-/// Returns a file's path in the guest: relative as outside, but absolute if it leads upwards.
+/// Returns a file's path in the guest, made absolute if it leaves the current folder.
 fn guest_path(path: &Path) -> String {
     let mut plain = PathBuf::new();
     for component in path.components() {

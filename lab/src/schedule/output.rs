@@ -22,7 +22,7 @@ pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option
     write_run(args, RunRecord::of(reports), status, stopped)
 }
 
-/// Writes every requested form; returns `status` unless a signal ended the run.
+/// Writes every requested report; returns `status` unless a signal ended the run.
 pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped: Option<Stop>) -> Result<u8, Exit> {
     if let Some(stop) = stopped {
         run.interrupt(stop.name());

@@ -40,7 +40,7 @@ static STOPPED: OnceLock<Stop> = OnceLock::new();
 /// The child that this process waits for.
 static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
 
-/// Makes SIGINT and SIGTERM stop this process in order. Starts a thread: not for a process that enters the sandbox.
+/// Handles SIGINT and SIGTERM in a thread: not for a process that enters the sandbox.
 pub(crate) fn watch() -> Result<(), Exit> {
     static WATCHED: OnceLock<()> = OnceLock::new();
     if WATCHED.set(()).is_err() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Crate folders, with the modules that are still in a circle.
+/// Crate folders, with modules that still form cycles.
 const CRATES: [(&str, &[&str]); 13] = [
     ("benches", &[]),
     ("lab", &[]),

@@ -14,7 +14,7 @@ use svclab::mode::Mode;
 
 /// A scenario in which three hours pass.
 const HOURS: &str = "tests/microvm-hours.yaml";
-/// The limit of a run: several guests on a busy machine.
+/// For several guests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 fn svclab(args: &[&str]) -> Command {

@@ -1,4 +1,4 @@
-//! `svclab up` from another terminal.
+//! Labs of `svclab up`, and commands for them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -15,7 +15,6 @@ use crate::normal::{Normalizer, differences};
 /// Time limit of a controller.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
-/// Duration of a watch.
 const EVENTS: Duration = Duration::from_secs(2);
 const CLIENT: &str = "conformance";
 const SEED: u64 = 5;

@@ -16,7 +16,6 @@ use super::versions;
 
 /// The variable with a `/proc` of the daemon's PID namespace.
 pub const PROC: &str = "IMAGE_TEST_PROC";
-/// Time limit of the daemon's start.
 const START: Duration = Duration::from_secs(60);
 /// Time limit for the end of the daemon's processes.
 const END: Duration = Duration::from_secs(10);

@@ -48,7 +48,7 @@ fn connect(client: UnixStream, to: &PathBuf, version: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A client waits for each answer, so each request begins where a read begins.
+/// Replaces the version. Clients wait for each answer, so each read begins with a request.
 fn with_version(bytes: &[u8], version: &str) -> Vec<u8> {
     let line = &bytes[..bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0)];
     let parts = std::str::from_utf8(line).ok().and_then(|line| {

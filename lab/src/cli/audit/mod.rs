@@ -123,7 +123,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     };
     let runtime = runtime()?;
     let gather = || runtime.block_on(collect(&collecting));
-    // A sleep needs the timer of the runtime.
+    // `sleep` needs the runtime's timer.
     let wait = |time: Duration| runtime.block_on(async { tokio::time::sleep(time).await });
     let audited = |snapshot: &Snapshot| audit(snapshot, options).map_err(|error| Exit::unable(error.to_string()));
     let settle = Duration::from_secs(u64::try_from(options.settle_seconds).unwrap_or(0));

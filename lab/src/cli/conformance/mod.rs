@@ -172,7 +172,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Returns those of [`MEASURED`], or all if the user named none of these.
+    /// Returns the scenarios of [`MEASURED`], or all if the user named none of these.
     fn measured(&self, mode: Mode) -> Vec<PathBuf> {
         let fits = |scenario: &&Scenario| {
             scenario.modes.contains(&mode) && excuse(&self.proxy, &scenario.name, mode).is_none()

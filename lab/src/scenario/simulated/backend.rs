@@ -31,7 +31,7 @@ impl Backend for SimLab {
         false
     }
 
-    /// Leaves out load balancers that proxy: the simulator models only those that route.
+    /// Skips proxying load balancers: the simulator models only routing ones.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
         let target = match &step.action {
             Action::Probe(file) => &file.to.value,

@@ -24,7 +24,7 @@ impl KernelLab {
                 not_kept.extend(done.err().map(|why| format!("{what} of {node}: {why}")));
             };
             if let Some(folder) = folder {
-                // Must precede tools that open connections.
+                // Reads conntrack before tools open connections.
                 let written = match self.connections_of(node).await {
                     Ok(text) => write(&folder.join(format!("conntrack-{node}.txt")), &text),
                     Err(why) => Err(why),

@@ -11,7 +11,7 @@ use super::super::lab::KernelLab;
 
 pub(super) struct BuiltPods {
     built: BTreeMap<ObjectKey, String>,
-    /// UIDs of pods that could not be built. Retries after the removal of another pod, which may free resources.
+    /// UIDs of pods that could not be built, to retry once another pod's removal frees resources.
     failed: BTreeMap<ObjectKey, String>,
     vips: Vec<LoadBalancerVip>,
 }

@@ -80,7 +80,7 @@ impl Excuse {
     }
 }
 
-/// Whether `version` is one of `versions`; `None` in `versions` fits every version.
+/// Whether `versions` contains `version`; without `versions`, every version fits.
 pub(super) fn fits(versions: Option<&VersionReq>, version: Option<&Version>) -> bool {
     versions.is_none_or(|versions| {
         // A pre-release counts as its release; `VersionReq` would reject it.
