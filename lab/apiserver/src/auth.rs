@@ -7,7 +7,6 @@ use crate::objects::mix;
 /// The bearer tokens that the server accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// The tokens by client name.
     tokens: BTreeMap<String, String>,
 }
 

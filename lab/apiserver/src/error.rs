@@ -12,7 +12,6 @@ pub(super) struct ApiError {
     pub(super) reason: &'static str,
     pub(super) message: String,
     pub(super) details: Option<Value>,
-    /// Seconds for the `Retry-After` header.
     pub(super) retry_after: Option<u32>,
     pub(super) continue_token: Option<String>,
 }

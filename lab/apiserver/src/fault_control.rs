@@ -1,8 +1,8 @@
 use super::faults::{AddedEvent, ServerFault};
 use super::shared::{ServerState, SharedStore};
 
-/// Affects a relay whose upstream is at `version`, not the upstream. Before [`ServerFault::BookmarkAhead`] the caller
-/// has increased the upstream's version.
+/// Begins a fault of a relay whose upstream is at `version`. Before [`ServerFault::BookmarkAhead`] the caller must
+/// increase the upstream's version.
 pub(super) fn misbehave_before(shared: &SharedStore, what: ServerFault, version: u64) {
     match what {
         ServerFault::Compact => shared.update(|state| state.faults.oldest_version = version),

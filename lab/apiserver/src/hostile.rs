@@ -14,7 +14,7 @@ use crate::objects::ObjectKind;
 /// Chunk size of an endless answer, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// In the text `@list`, `@kind` and `@api` stand for the requested list kind, kind and API version.
+/// An answer. In its text `@list`, `@kind` and `@api` stand for the requested list kind, kind and API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostileAnswer {
     /// Name in scenarios.
@@ -26,7 +26,7 @@ pub struct HostileAnswer {
     body: HostileBody,
 }
 
-/// The server answers all other requests correctly.
+/// The requests that get a hostile answer; others get a correct one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostileTarget {
     /// Lists get the answer. Watches get 410 Gone, so that clients list again.

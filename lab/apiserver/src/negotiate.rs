@@ -14,7 +14,7 @@ pub(super) enum ResponseForm {
     Metadata,
 }
 
-/// Clients that prefer protobuf also accept JSON.
+/// Ignores protobuf: clients that prefer it also accept JSON.
 pub(super) fn accept(header: Option<&str>) -> Result<ResponseForm, ApiError> {
     let header = header.filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
     header.split(',').find_map(one).ok_or_else(ApiError::not_acceptable)

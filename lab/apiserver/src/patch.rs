@@ -4,7 +4,7 @@ use super::error::ApiError;
 use super::{kubectl, negotiate};
 use crate::objects::ObjectKind;
 
-/// Server-side apply would need field ownership, which the lab does not store.
+/// Lacks server-side apply, which needs field ownership: the lab stores none.
 const ACCEPTED: &str =
     "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
 

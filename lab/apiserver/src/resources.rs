@@ -46,7 +46,7 @@ impl Resource {
         matches!(self.kind, ObjectKind::Deployment | ObjectKind::ReplicaSet)
     }
 
-    /// As `services` or `endpointslices.discovery.k8s.io`.
+    /// Returns `services` or `endpointslices.discovery.k8s.io`, for example.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }

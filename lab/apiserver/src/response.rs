@@ -20,7 +20,6 @@ pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 pub(super) struct ApiResponse {
     pub(super) code: StatusCode,
     pub(super) body: ResponseBody,
-    /// Seconds for the `Retry-After` header.
     pub(super) retry_after: Option<u16>,
     pub(super) warnings: Vec<String>,
 }

@@ -44,7 +44,7 @@ impl SharedStore {
         SharedStore { inner: Arc::new(SharedState { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
     }
 
-    /// The start of bookmarks' whole minutes.
+    /// The time from which bookmarks' minutes count.
     pub(super) fn began(&self) -> Instant {
         self.inner.began
     }

@@ -41,7 +41,7 @@ fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
     metadata.as_object_mut().ok_or_else(|| ApiError::bad_request("metadata: expected an object"))
 }
 
-/// Rejects a body of another type.
+/// Converts a body to the stored version; rejects other types.
 fn to_stored_version(path: &ObjectPath, value: &mut Value) -> Result<(), ApiError> {
     let (kind, version) = (path.resource.kind.name(), path.resource.api_version());
     for (field, expected) in [("kind", kind), ("apiVersion", version.as_str())] {

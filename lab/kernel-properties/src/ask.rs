@@ -8,7 +8,7 @@ use svclab_spec::Protocol;
 
 use crate::observation::Observation;
 
-/// The timeout where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
+/// The timeout of probes that may get no answer, on an idle machine (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
 /// Probes that run at the same time.
 const TOGETHER: usize = 96;

@@ -1,4 +1,4 @@
-//! Counts whose text is equal for equal seeds, whatever the kernel draws.
+//! Counts of a sweep, which are equal for equal seeds, whatever the kernel draws.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,7 +58,7 @@ impl KernelSweepCounts {
             floors.push((format!("promised {kind:?}"), word(&kind), percent(share)));
         }
         let (altered, asked) = self.altered;
-        // Usually, 40 clusters have about eight such questions.
+        // Usually, 40 clusters have about eight disputed questions.
         floors.push(("of what several service ports claim".to_owned(), self.disputed, self.clusters / 40));
         let (distributions, draws) = if self.clusters < 8 { (0, 0) } else { (self.clusters, 20 * self.clusters) };
         floors.push(("distributions".to_owned(), self.distributions.0, distributions));

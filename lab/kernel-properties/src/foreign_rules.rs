@@ -172,7 +172,7 @@ impl Placeholders {
         ]))
     }
 
-    /// Placeholders that begin with another one's name must come later.
+    /// Placeholders that other placeholders contain must come later.
     fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
@@ -191,7 +191,7 @@ pub fn some(salt: u64) -> Vec<ForeignProgram> {
     programs
 }
 
-/// `None` if the node lacks the family.
+/// Returns `found` with the programs' rules; `None` if the node lacks the family.
 pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
     let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();
@@ -211,7 +211,7 @@ pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &st
     Some(text)
 }
 
-/// Declares every table: `iptables-restore` clears only the tables of its input.
+/// Adds missing tables to `found`: `iptables-restore` clears only the tables of its input.
 pub fn without(found: &str) -> String {
     let all = ["raw", "mangle", "nat", "filter"];
     let unused = all.into_iter().filter(|table| !found.contains(&format!("*{table}\n")));

@@ -83,7 +83,7 @@ impl Observation {
     }
 }
 
-/// A client without an address of the family has no route.
+/// Returns observations with probabilities; a client without an address of the family has no route.
 pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observation, f64)> {
     let Some(outcomes) = outcomes else { return vec![(Observation::NoWay, 1.0)] };
     let mut all: Vec<(Observation, f64)> = Vec::new();
@@ -97,7 +97,7 @@ pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observat
     all
 }
 
-/// `bare`: the observations without rules.
+/// Whether `seen` keeps the promise; `bare`: the observations without rules.
 pub fn keeps(world: &World, promise: &Promise, seen: &Observation, bare: &[(Observation, f64)]) -> bool {
     match &promise.verdict {
         PromisedVerdict::Undefined => true,

@@ -81,7 +81,7 @@ pub struct SampledQuestion {
     pub often: bool,
 }
 
-/// Where a host's packets to an address enter: it has only one route.
+/// The node where a host's packets to an address enter: a host has only one route.
 #[derive(Debug, Default)]
 struct Entrances(BTreeMap<(String, IpAddr), String>);
 

@@ -27,7 +27,6 @@ pub struct Testbed {
     pods: &'static [(u8, bool)],
 }
 
-/// The testbed from which the others are derived.
 const BRIDGE_IPV4: Testbed = Testbed {
     name: "bridge_ipv4",
     variant: Variant::Nft,

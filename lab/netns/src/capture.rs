@@ -12,7 +12,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-/// Bytes, including the kernel's overhead.
+/// Queue size in bytes, including the kernel's overhead.
 const QUEUE: usize = 8 << 20;
 /// Bytes read per packet, above useful snap lengths.
 pub const LONGEST: usize = 2048;

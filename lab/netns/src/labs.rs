@@ -25,7 +25,7 @@ const PLACES: &str = "places";
 const ABOUT: &str = "about";
 /// The size limit in bytes.
 const LONGEST_LIST: u64 = 1 << 20;
-/// Longer than the ten seconds before the outer process kills the lab.
+/// The wait for a lab's end: longer than the outer process's ten seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -313,7 +313,7 @@ impl Links {
         done.map_err(self.failed(attempt))
     }
 
-    /// Removes the route with this metric, or that with the lowest.
+    /// Removes the route with this metric, or the lowest if `None`.
     pub async fn remove_route(&self, destination: IpNet, metric: Option<u32>) -> Result<(), NetnsError> {
         let attempt = format!("removing the route to {destination}");
         let route = Route { metric, ..Route::new(destination, NextHop::Blackhole) };

@@ -179,7 +179,6 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Namespace
     Ok(NamespaceParts { net, thread_dir, links })
 }
 
-/// Returns the host name, truncated as by the kubelet.
 fn host_name(name: &str) -> &str {
     let name = name.rsplit('/').next().unwrap_or(name);
     let end = name.char_indices().nth(LONGEST_HOST_NAME).map_or(name.len(), |(end, _)| end);

@@ -17,7 +17,7 @@ use super::{diagnose, guard, self_test, supervisor, sys};
 /// Private tmpfs for working files. The whole `/run` is private, so programs do not use the host's locks and sockets.
 pub const WORK_DIR: &str = "/run/svclab";
 
-/// Passes the inner process its rights and lifeline.
+/// Environment variable with the inner process's rights and lifeline.
 const MARKER: &str = "SVCLAB_SANDBOX";
 const MESSAGE: &str = "SVCLAB_MESSAGE";
 

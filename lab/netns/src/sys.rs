@@ -44,7 +44,7 @@ pub(super) fn join(file: &File, kind: CloneFlags) -> io::Result<()> {
 
 nix::ioctl_read_bad!(ns_get_owner_uid, nix::request_code_none!(0xb7, 0x4), nix::libc::uid_t);
 
-/// include/uapi/linux/nsfs.h.
+/// Returns the owner's uid (include/uapi/linux/nsfs.h).
 pub(super) fn namespace_owner(namespace: &File) -> io::Result<u32> {
     let mut owner = 0;
     // SAFETY: the kernel writes one uid_t there.

@@ -11,7 +11,7 @@ use crate::modes::AffinityScope;
 use crate::promise::{Backend, Delivery};
 use crate::service::{FrontendKind, ServicePortName};
 
-/// Each node has entries of its own.
+/// The key of an affinity entry, which nodes do not share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct AffinityKey {
     node: String,

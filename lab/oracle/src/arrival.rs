@@ -31,7 +31,7 @@ pub(crate) struct ServicePacket<'a> {
 }
 
 impl Arrival<'_> {
-    /// External traffic policies do not apply to internal packets.
+    /// Whether external traffic policies do not apply to the packet.
     pub(crate) fn is_internal(&self) -> bool {
         self.by_node || self.pod == Some(true)
     }
@@ -68,7 +68,7 @@ pub(crate) fn of_question<'a>(
     let interface = match (from_this_node, by_node) {
         (_, true) => None,
         (true, false) => Some(pod_interface(world, &question.from)),
-        // The name of an overlay's interface matches no pod prefix, either.
+        // Also stands for an overlay's interface: neither name has a pod prefix.
         (false, false) => Some(world.incoming.others.as_deref().unwrap_or("eth0")),
     };
     Arrival { node, source, by_node, from_this_node, pod: detect(objects, world, node, source, interface) }
@@ -88,7 +88,7 @@ fn pod_interface<'a>(world: &'a World, from: &PacketSource) -> &'a str {
     )
 }
 
-/// `None` without a range of this family.
+/// Whether the source is a pod; `None` without a range of this family.
 fn detect(objects: &Objects, world: &World, node: &str, source: IpAddr, interface: Option<&str>) -> Option<bool> {
     let family = Family::of(source);
     match &world.proxy.detect_local {

@@ -20,7 +20,7 @@ impl Endpoint {
         self.node.as_deref() == Some(node)
     }
 
-    /// Returns the fields in which copies must not differ.
+    /// Returns the fields in which copies of an endpoint must agree.
     pub(crate) fn decisive_fields(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
         (self.ready, self.fallback, self.is_local(node), &self.for_zones, &self.for_nodes)
     }

@@ -54,7 +54,7 @@ fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
     slice.address_type == port.family.name() && !labelled(labels, PROXY_NAME_LABEL) && !labelled(labels, HEADLESS_LABEL)
 }
 
-/// Matches ports by name (API ServicePort.name).
+/// Returns the port number if the names match (API ServicePort.name).
 fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     let named = entry.name.as_deref().unwrap_or_default() == port.name.port;
     let spoken = Protocol::parse(entry.protocol.as_deref()) == Some(port.name.protocol);
@@ -62,7 +62,7 @@ fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     (named && spoken).then_some(number)
 }
 
-/// Uses only the first address (API Endpoint.addresses).
+/// Reads only the endpoint's first address (API Endpoint.addresses).
 fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint> {
     let address = address::parse(endpoint.addresses.first()?).filter(|address| Family::of(*address) == family)?;
     let conditions = endpoint.conditions.as_ref();

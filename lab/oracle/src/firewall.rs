@@ -4,7 +4,7 @@ use crate::rules::{Reasons, Rule};
 use crate::service::FrontendKind;
 use crate::world::{Objects, World};
 
-/// Restricts only load-balancer addresses.
+/// Whether source ranges, which restrict only load-balancer addresses, allow the packet.
 pub(crate) fn allows(objects: &Objects, world: &World, case: &ServicePacket<'_>, reasons: &mut Reasons) -> bool {
     let ServicePacket { port, arrival, .. } = case;
     if case.kind != FrontendKind::LoadBalancerIp {

@@ -95,7 +95,7 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// Returns all claims if a node port meets a service's own address: no documentation decides.
+/// Returns all claims if a node port conflicts with a service address, because no documentation decides.
 fn winning_claims<'a>(
     claims: Vec<(&'a ServicePort, FrontendKind)>,
     question: &Question,
@@ -130,7 +130,7 @@ fn is_service_address(ports: &[ServicePort], address: IpAddr) -> bool {
     ports.iter().any(|port| port.addresses().any(|(_, own)| own == address))
 }
 
-/// Modes that bind service addresses use them as sources of the node's own calls.
+/// Whether modes that bind service addresses bind `address` and use it as source of the node's calls.
 pub(crate) fn is_bound_address(ports: &[ServicePort], address: IpAddr) -> bool {
     ports.iter().any(|port| port.family == Family::of(address)) && is_service_address(ports, address)
 }

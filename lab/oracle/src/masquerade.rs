@@ -11,7 +11,7 @@ use crate::service::FrontendKind;
 /// |---------------|---------|------------|----------------------|----------------|---------------------|
 /// | cluster IP    | any     | kept       | replaced             | replaced       | kept                |
 /// | external ones | Cluster | replaced   | replaced             | replaced       | replaced            |
-/// | external ones | Local   | kept       | replaced             | kept           | as if told          |
+/// | external ones | Local   | kept       | replaced             | kept           | no difference       |
 ///
 /// `masqueradeAll` replaces every source to a cluster IP.
 pub(crate) fn for_all_endpoints(case: &ServicePacket<'_>, masquerade_all: bool) -> (bool, Rule) {
@@ -33,7 +33,7 @@ pub(crate) fn for_all_endpoints(case: &ServicePacket<'_>, masquerade_all: bool) 
     }
 }
 
-/// Without masquerade the endpoint would answer itself.
+/// Whether the endpoint, without masquerade, would answer itself.
 pub(crate) fn is_hairpin(endpoint: &Endpoint, arrival: &Arrival<'_>) -> bool {
     endpoint.address.ip() == arrival.source
 }

@@ -45,7 +45,7 @@ pub(crate) struct ModeSemantics {
     pub(crate) masquerades_own_node: bool,
     /// Node ports can answer on 127.0.0.1.
     pub(crate) localhost: bool,
-    /// TCP node ports on the loopback addresses of `nodePortAddresses`.
+    /// TCP node ports answer on the loopback addresses of `nodePortAddresses`.
     pub(crate) listens_on_localhost: bool,
     /// Unused ports reject, unused addresses of a ServiceCIDR drop.
     pub(crate) closes_cluster_ips: bool,
@@ -94,7 +94,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
     }
 }
 
-/// In nftables mode the proxy relays TCP node ports on loopback addresses.
+/// Returns the semantics for `to`: nftables mode relays TCP node ports on loopback addresses.
 pub(crate) fn semantics_at(settings: &ProxySettings, to: IpAddr) -> ModeSemantics {
     let everywhere = semantics(settings);
     if !everywhere.listens_on_localhost || !to.is_loopback() {

@@ -58,7 +58,8 @@ pub(crate) fn accepts(
     if named { NodePortAcceptance::Yes } else { NodePortAcceptance::No }
 }
 
-/// Relays listen on 127.0.0.1 and ::1 (KEP-6032), if an entry contains this address and only loopback addresses.
+/// Whether a relay listens on `address`, 127.0.0.1 or ::1 (KEP-6032): an entry must contain it and only loopback
+/// addresses.
 fn relay_listens(settings: &ProxySettings, address: IpAddr) -> bool {
     let family = Family::of(address);
     let of_loopback = |range: IpNet| range.network().is_loopback() && range.broadcast().is_loopback();

@@ -124,7 +124,7 @@ impl<'a> Oracle<'a> {
         NodeLocation { node, zone: zone.filter(|zone| !zone.is_empty()) }
     }
 
-    /// Adds the rules because of which a destination that objects mention belongs to no service.
+    /// Adds the rules by which a destination that objects mention belongs to no service.
     fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
         reasons.add(Rule::NoService, question.to.to_string());
         let (to, family) = (question.to.ip(), Family::of(question.to.ip()));

@@ -57,7 +57,7 @@ pub struct Delivery {
     pub service: ServicePortName,
     pub frontend: FrontendKind,
     pub node: String,
-    /// The source address at that node; the key of session affinity.
+    /// The source address at `node`; the key of session affinity.
     pub client: IpAddr,
     /// Sorted by address.
     pub backends: Vec<Backend>,
@@ -80,7 +80,6 @@ pub enum PromisedVerdict {
 }
 
 impl PromisedVerdict {
-    /// `None` without a delivery.
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
             PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),

@@ -90,7 +90,7 @@ impl fmt::Display for Question {
 }
 
 impl World {
-    /// `None` without an address of the family. `vip`: a service address, which IPVS mode makes local.
+    /// `None` without an address of the family. `vip`: the destination is a service address, which IPVS mode makes local.
     pub(crate) fn source_address(&self, question: &Question, vip: bool) -> Option<IpAddr> {
         let to = question.to.ip();
         let family = Family::of(to);

@@ -115,8 +115,8 @@ impl ClusterModel {
         self.world.nodes.iter().flat_map(|node| node.of_family(family)).chain([loopback]).collect()
     }
 
-    /// Only a node calls its loopback addresses; a host outside enters at the destination's node, else the reply takes
-    /// another path.
+    /// Excludes loopback addresses of other machines, and hosts outside that enter at another node than the destination's,
+    /// because the reply takes another path.
     fn is_askable(&self, question: &Question) -> bool {
         let to = question.to.ip();
         let owner = self.world.owner(to);

@@ -164,7 +164,7 @@ impl Rule {
         all
     };
 
-    /// It never changes.
+    /// Returns the rule's id, which never changes.
     pub fn id(self) -> &'static str {
         self.row().id
     }

@@ -14,7 +14,7 @@ use crate::settings::{DetectLocalMode, Mode};
 use crate::world::{Cni, NodeMachine, PodMachine, ReversePath};
 
 const DELIVERED_PROBES: u32 = 20;
-/// Few, because each waits for its whole timeout.
+/// Few probes: without an answer each waits for its whole timeout.
 const SILENT_PROBES: u32 = 3;
 
 impl ClusterModel {

@@ -101,7 +101,7 @@ pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -
     labels.is_some_and(|labels| labels.contains_key(label))
 }
 
-/// Prefers `clusterIPs` to `clusterIP`, which repeats its first entry.
+/// Reads `clusterIPs`, else `clusterIP`, which repeats the first entry.
 pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let texts = if listed.is_empty() { spec.cluster_ip.as_slice() } else { listed };

@@ -76,7 +76,7 @@ pub enum Scheduler {
     DestinationHash,
     /// `sh`.
     SourceHash,
-    /// `mh`: client address and port.
+    /// `mh`: a hash of client address and port.
     Maglev,
 }
 

@@ -34,7 +34,7 @@ impl Objects {
         ranges.filter_map(|range| address::parse_range(range)).any(|range| range.contains(&address))
     }
 
-    /// `primary` in `nodePortAddresses`: InternalIP before ExternalIP.
+    /// Returns what `primary` means in `nodePortAddresses`: InternalIP before ExternalIP.
     pub(crate) fn primary_address(&self, node: &str, family: Family) -> Option<IpAddr> {
         let addresses = self.node(node)?.status.as_ref()?.addresses.as_ref()?;
         let of_type = |wanted: &str| {
@@ -61,17 +61,17 @@ pub enum Cni {
 /// `rp_filter`, without strict mode, which drops packets between a pod and another node's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReversePath {
-    /// 0.
+    /// `rp_filter` 0.
     #[default]
     Off,
-    /// 2.
+    /// `rp_filter` 2.
     Loose,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeMachine {
     pub name: String,
-    /// On the shared network; also sources of the node's calls.
+    /// Addresses on the shared network, also sources of the node's calls.
     pub addresses: Vec<IpAddr>,
     /// The node's addresses on the bridge, or on its ends of the veths.
     pub gateways: Vec<IpAddr>,
@@ -123,7 +123,7 @@ pub struct Client {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Set by audits only. The lab's follow from [`Cni`].
+/// Ingress interfaces, which only audits set; the lab's follow from [`Cni`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IncomingInterfaces {
     /// The node's end of a pod's link.
@@ -157,7 +157,7 @@ impl World {
         self.nodes.iter().find(|node| node.has(address))
     }
 
-    /// Prefers pods outside the host network.
+    /// Returns the pod, preferably one outside the host network.
     pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodMachine> {
         self.pods.iter().filter(|pod| pod.addresses.contains(&address)).min_by_key(|pod| pod.host_network)
     }

@@ -146,7 +146,7 @@ fn fault(property: Property, says: String) -> PropertyFault {
     PropertyFault { property, says }
 }
 
-/// A packet to no service must have the outcomes without rules.
+/// Returns faults if a packet to no service has other outcomes than without rules.
 fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<PropertyFault> {
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },

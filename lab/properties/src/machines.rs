@@ -44,7 +44,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// The ports of slices' endpoints, and `everywhere` on every pod.
+/// Returns the ports of slices' endpoints, and `everywhere` for every pod.
 fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, Listening> {
     let mut waiting: BTreeMap<String, Listening> = BTreeMap::new();
     for pod in &cluster.world.pods {

@@ -30,7 +30,7 @@ pub fn config(world: &World, node: &str) -> Config {
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,
         entries => node_port_addresses(entries),
     };
-    // Off like in the configuration reader: these modes have no such rules.
+    // As in the configuration reader, IPVS and nftables mode ignore the setting.
     config.localhost_node_ports = settings.localhost_node_ports && !matches!(mode, Mode::Ipvs | Mode::Nftables);
     config.ipvs.scheduler = settings.scheduler.name().to_owned();
     config.mode = mode;

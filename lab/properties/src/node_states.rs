@@ -35,7 +35,7 @@ pub fn of_fresh_proxies(cluster: &ClusterModel) -> Result<BTreeMap<String, NodeS
     cluster.world.nodes.iter().map(state).collect()
 }
 
-/// Replaces numbers, which differ between runs, by the ports' backends.
+/// Replaces port numbers, which differ between runs, by the ports' backends.
 pub fn name_listening_ports(rules: &str, family: Family, relays: &Relays) -> String {
     let line = |line: &str| {
         let protocol = if line.contains("-p udp ") { Protocol::UDP } else { Protocol::TCP };

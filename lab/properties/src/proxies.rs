@@ -54,7 +54,7 @@ pub enum Kernel {
     Ipvs(Box<IpvsKernel>),
     /// Userspace mode; the relays' sockets close with the proxy.
     Userspace(Box<(iptables::FakeIptables, relay::FakeRelays)>),
-    /// With relays for loopback addresses.
+    /// nftables mode, with relays for loopback addresses.
     Nftables(Box<(kernel::nftables::FakeNftTable, Option<relay::FakeRelays>)>),
 }
 
@@ -180,7 +180,6 @@ fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
     }
 }
 
-/// Prints a table like `nft list ruleset`.
 fn listed(family: Family, kernel: &kernel::nftables::FakeNftTable) -> String {
     let Some(content) = &kernel.table else { return String::new() };
     let sets: Vec<_> = content.sets.iter().map(|(name, set)| (name.clone(), set.clone())).collect();

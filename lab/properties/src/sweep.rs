@@ -51,7 +51,7 @@ pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRu
 pub struct SweepCounts {
     pub clusters: u64,
     pub questions: u64,
-    /// By verdict: deliver, drop, reject, drop or reject, untouched, undefined.
+    /// Questions by verdict: deliver, drop, reject, drop or reject, untouched, undefined.
     pub verdicts: [u64; 6],
     pub disputed: u64,
 }
@@ -89,7 +89,7 @@ pub fn mixed(number: u64) -> u64 {
 
 #[derive(Debug, Clone, Copy)]
 pub enum QuestionSample {
-    /// About how many questions, and the salt of the sample.
+    /// The approximate number of questions, and the sample's salt.
     Some(u64, u64),
     All,
 }

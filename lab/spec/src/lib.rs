@@ -148,7 +148,7 @@ fn number_in(range: IpNet, address: IpAddr) -> u64 {
 pub struct LoadBalancerVip {
     pub address: IpAddr,
     pub mode: VipMode,
-    /// Service port to node port, for `Proxy`.
+    /// Protocol, service port, node port (for `Proxy`).
     pub ports: Vec<(Protocol, u16, u16)>,
     /// Selects nodes for the load balancer; `None`: it sends to every node.
     pub health_check_node_port: Option<u16>,

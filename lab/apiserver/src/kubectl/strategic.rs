@@ -15,7 +15,7 @@ enum ListRule {
     Set,
 }
 
-/// `path` has no indices.
+/// Returns the rule of a list; `path` has no indices.
 fn list_rule(kind: ObjectKind, path: &str) -> ListRule {
     match (kind, path) {
         (_, "metadata.finalizers") | (ObjectKind::Node, "spec.podCIDRs") => ListRule::Set,

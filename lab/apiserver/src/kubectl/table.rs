@@ -73,7 +73,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Uses one unit, or two where one is too coarse, like `kubectl`.
+/// Returns the age in one unit, or two where one is too coarse, like `kubectl`.
 pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);

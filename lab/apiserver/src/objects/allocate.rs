@@ -148,7 +148,7 @@ impl Allocations {
     }
 }
 
-/// Excludes the IPv4 broadcast address, and has at most 16 bits.
+/// Returns at most 16 bits, and never the IPv4 broadcast address.
 fn last_host_number(range: IpNet) -> u64 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len()).min(16);
     ((1_u64 << bits).saturating_sub(2)).max(1)

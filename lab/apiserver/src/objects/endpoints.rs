@@ -15,7 +15,7 @@ use super::versions::Clock;
 use super::workloads::controller_of;
 use super::{slice_packing, slices};
 
-/// The time from which kube-proxy measures its network programming latency.
+/// The annotation with the start of kube-proxy's network programming latency.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ impl EndpointController {
     }
 }
 
-/// The index of Services uses this label, which every selected pod has.
+/// Returns the label that indexes the Service; every selected pod has the label.
 fn first_selector_label(service: &Service) -> Option<(&String, &String)> {
     service.spec.as_ref()?.selector.as_ref()?.first_key_value()
 }
@@ -139,7 +139,7 @@ impl Store {
         }
     }
 
-    /// The controller then restores its own slices; watches see both changes.
+    /// Stores a slice; the controller then restores its own. Watches see both changes.
     pub(super) fn apply_slice(&mut self, mut slice: EndpointSlice) -> Result<String, ObjectError> {
         let key = key_of(&slice.metadata, "endpointslice")?;
         set_port_defaults(&mut slice);

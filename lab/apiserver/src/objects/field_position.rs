@@ -113,7 +113,7 @@ impl YamlWalk<'_> {
     }
 }
 
-/// `clusterIP` is the singular of `clusterIPs`: errors name the list even if the manifest has the singular form.
+/// Whether `name` is the singular of `newer`: errors name `clusterIPs` even if the manifest has `clusterIP`.
 fn is_singular(name: &str, newer: &str) -> bool {
     newer.strip_suffix('s').is_some_and(|one| one == name && one.ends_with("IP"))
 }

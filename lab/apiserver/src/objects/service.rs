@@ -30,7 +30,7 @@ struct ServiceAdmission<'a> {
     allocations: &'a mut Allocations,
 }
 
-/// Omitted fields keep the value of `previous`.
+/// Completes a Service; omitted fields keep the value of `previous`.
 pub(super) fn admit(
     mut service: Service,
     key: &ObjectKey,
@@ -63,7 +63,7 @@ fn may_have_node_ports(spec: &ServiceSpec) -> bool {
     equals(spec.type_.as_ref(), "NodePort") || equals(spec.type_.as_ref(), "LoadBalancer")
 }
 
-/// Requested ports are kept even if this is false.
+/// Whether to allocate node ports; requested ones are kept anyway.
 fn wants_automatic_node_ports(spec: &ServiceSpec) -> bool {
     let not_wanted =
         equals(spec.type_.as_ref(), "LoadBalancer") && spec.allocate_load_balancer_node_ports == Some(false);

@@ -216,7 +216,7 @@ impl Store {
         Ok(format!("event/{key}"))
     }
 
-    /// Creates the namespace if needed.
+    /// Stores the object, and its namespace if needed.
     pub(super) fn put<T: StoredObject>(&mut self, key: &ObjectKey, object: &mut T) {
         let namespace = ObjectKey::unscoped(&key.namespace);
         if self.versions.get(ObjectKind::Namespace, &namespace).is_none() {

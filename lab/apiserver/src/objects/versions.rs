@@ -1,4 +1,4 @@
-//! The records of all objects, and the versions of all changes: the part of etcd.
+//! The records of all objects, and the versions of all changes, as in etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

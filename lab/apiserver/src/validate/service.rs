@@ -11,7 +11,7 @@ use crate::objects::ingress_of;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-/// In seconds: a day.
+/// A day, in seconds.
 const LONGEST_AFFINITY: i32 = 86_400;
 
 pub(super) fn check(service: &Service, before: Option<&Service>) -> Vec<Cause> {
@@ -125,7 +125,7 @@ fn one_port(port: &ServicePort, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Service names of RFC 6335.
+/// Whether `name` is a service name by RFC 6335.
 fn is_port_name(name: &str) -> bool {
     is_dns_label(name, 15) && !name.contains("--") && name.bytes().any(|byte| byte.is_ascii_lowercase())
 }

@@ -77,7 +77,7 @@ impl Audit<'_> {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
         let of_kind =
             |source: &&ServiceFrontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
-        // Also the port of a node port, which is not served at the cluster IP.
+        // Also calls a node port's number, which is unused at the cluster IP.
         let node_port = self.frontends.iter().find(of_kind).map(|other| other.port);
         for port in [Some(other_port(frontend)), node_port].into_iter().flatten() {
             self.by_pod_and_node(frontend, SocketAddr::new(address, port), gathered);

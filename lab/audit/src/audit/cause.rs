@@ -65,8 +65,8 @@ fn wrong_endpoint(fault: &Fault, endpoints: &ServiceEndpoints<'_>) -> String {
     }
 }
 
-/// Returns a difference of kube-proxy 1.36.2 from the documentation that every node has. A drop by a rule or a policy
-/// is none.
+/// Returns a difference of kube-proxy 1.36.2 from the documentation that every node has. Excludes drops by a rule or a
+/// policy.
 pub(super) fn known_difference(
     kind: FindingKind,
     asked: &AuditCall<'_>,
@@ -138,7 +138,7 @@ fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     }
 }
 
-/// Whether `mode` writes such rules: IPVS and userspace mode also write iptables rules.
+/// Whether `mode` writes rules of mode `written`: IPVS and userspace mode also write iptables rules.
 fn belongs(written: Mode, mode: Mode) -> bool {
     written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
 }

@@ -383,7 +383,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Bounds the paths; the result does not depend on the threads' order.
+/// Bounds the number of paths; the result does not depend on the threads' order.
 fn bounded(findings: BTreeMap<FindingKey, Finding>) -> Vec<Finding> {
     let mut ways: BTreeMap<FindingKind, usize> = BTreeMap::new();
     let mut all = Vec::with_capacity(findings.len());

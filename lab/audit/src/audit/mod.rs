@@ -67,8 +67,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     let cluster =
         cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
-    // Host-network endpoints listen, and something listens at each port that must be closed, so that a call that gets
-    // through is seen.
+    // Adds listeners for host-network endpoints, and at each port that must be closed, to notice calls that get through.
     let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));
     let everywhere = known.sockets.iter().copied().chain(shut);
     let everywhere = everywhere.map(|(protocol, port)| Listener { protocol, address: None, port: Some(port) });

@@ -1,4 +1,4 @@
-//! A machine of rules only: interfaces and routes are invented, and matches of interface names are unknown.
+//! A machine with rules only: interfaces and routes are invented, and matches of interface names are unknown.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

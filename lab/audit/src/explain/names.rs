@@ -66,7 +66,7 @@ impl Named<'_> {
         }
     }
 
-    /// Archives contain only pods that are endpoints of services.
+    /// Returns a pod's address. Archives contain only pods that are endpoints of services.
     fn pod(&self, text: &str, name: &str, like: IpAddr) -> Result<IpAddr, NameError> {
         let full = if name.contains('/') { format!("pod/{name}") } else { format!("pod/default/{name}") };
         let found = self.known.endpoints.values().find(|one| {

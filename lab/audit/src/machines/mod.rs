@@ -71,7 +71,6 @@ pub struct Machines {
     pub node: HostId,
     /// Assumptions, in sentences.
     pub assumed: BTreeSet<String>,
-    /// Machines by address.
     at: BTreeMap<IpAddr, HostId>,
 }
 
@@ -91,7 +90,7 @@ impl Machines {
             name => format!("node/{name}"),
         };
         let builder = node::NodeInputs { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
-        // Bridge ports depend on the stations.
+        // A preliminary node: bridge ports depend on the stations.
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
         let entry = around.entry.as_ref();

@@ -65,7 +65,7 @@ fn in_order(links: &[Link]) -> impl Iterator<Item = &Link> {
     links.iter().filter(move |link| !is_dummy(link)).chain(links.iter().filter(is_dummy))
 }
 
-/// In order of addition: the kernel lists IPv6 addresses in reverse (`ipv6_link_dev_addr`).
+/// Returns addresses as they were added: the kernel lists IPv6 addresses in reverse (`ipv6_link_dev_addr`).
 fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item = Address> + 'a {
     let of = move |v4: bool| {
         let own = network.addresses.iter().filter(move |one| one.interface == interface);

@@ -1,4 +1,4 @@
-//! One program, because each one is linked anew.
+//! All tests are one program, because linking is slow.
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod explain;

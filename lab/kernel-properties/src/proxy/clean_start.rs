@@ -25,7 +25,7 @@ pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
 
 type RulesByChain = BTreeMap<(&'static str, String), Vec<String>>;
 
-/// The guard of the loopback range, which a proxy keeps, because `route_localnet` may stay set.
+/// The chain that guards the loopback range. A proxy keeps it, because `route_localnet` may stay set.
 const GUARD: &str = "KUBE-FIREWALL";
 const GUARD_JUMP: &str = "-j KUBE-FIREWALL";
 
@@ -46,7 +46,7 @@ fn same_rules(found: &Rules, found_relays: &Relays, fresh: &Rules, fresh_relays:
     Err(format!("{table} {chain} is\n{}\nand after a clean start it is\n{}", rules(&found), rules(&fresh)))
 }
 
-/// Omits empty built-in chains, and sorts their rules: a re-added jump has another position.
+/// Omits empty built-in chains, and sorts the others' rules: a re-added jump has another position.
 fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
     let mut chains = RulesByChain::new();
     for (table, chain) in rules.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {

@@ -1,5 +1,3 @@
-//! The commands that list and replace a node's rules.
-
 use svclab_properties::proxies::Dump;
 use svclab_sim::nft::Ruleset;
 use svcproxy::config::{Mode, Variant};
@@ -16,7 +14,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Omits relays, which no command lists.
+    /// Lists everything except relays, which no command lists.
     pub(super) fn dump(&self) -> Result<Dump, String> {
         let mut dump = Dump::default();
         for family in &self.families {

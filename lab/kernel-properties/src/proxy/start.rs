@@ -30,7 +30,7 @@ const SILENT: Duration = Duration::from_secs(3600);
 /// The time after which nftables mode has done every delayed deletion.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Relays run until the proxies are dropped.
+/// Proxies and relays; relays run until the proxies are dropped.
 type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
 type UserspaceProxy = FamilyProxy<userspace::syncer::UserspaceSyncer<IptablesWriter, RelayEngine>>;
@@ -46,7 +46,7 @@ pub(super) struct SyncJob {
 impl SyncJob {
     /// Relays continue to run after the syncs.
     pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
-        // A proxy sets route_localnet and never clears it.
+        // The previous proxy never clears route_localnet.
         sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(text)?;
         match self.config.mode {
             Mode::Userspace => RelayThread::start(move || self.sync_userspace()).map(Some),
@@ -132,7 +132,7 @@ pub(super) struct RelayThread {
 }
 
 impl RelayThread {
-    /// Threads inherit the namespaces of their creator.
+    /// Starts a thread, which inherits the caller's namespaces.
     fn start(sync: impl FnOnce() -> Result<StartedProxies, String> + Send + 'static) -> Result<RelayThread, String> {
         let (ready, is_ready) = mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
@@ -161,7 +161,7 @@ impl RelayThread {
 impl Drop for RelayThread {
     fn drop(&mut self) {
         drop(self.end.take());
-        // The next proxies need the same ports.
+        // Waits, because the next proxies need the same ports.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

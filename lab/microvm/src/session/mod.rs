@@ -10,7 +10,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// In bytes, far below the kernel's buffer of 64 KiB.
+/// In bytes, far below the kernel's 64 KiB buffer.
 pub(super) const WINDOW: usize = 16 * 1024;
 /// The most payload bytes of a frame.
 pub(super) const LONGEST: usize = 4096;
@@ -25,7 +25,7 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// Messages: up to `Size` to the guest, others to the host.
+/// Messages: variants up to `Size` for the guest, others for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
     Input(Vec<u8>),

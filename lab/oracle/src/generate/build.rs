@@ -112,7 +112,7 @@ impl Recipe {
         }
     }
 
-    /// A recipe's number can also select the calling pods, which come last.
+    /// Returns the pods of the recipe, then the calling pods.
     fn pod_places(&self, nodes: &[NodeMachine], families: &[Family]) -> Vec<PodMachine> {
         let mut places: Vec<PodMachine> = Vec::new();
         let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));

@@ -174,7 +174,7 @@ impl Timeline {
     }
 }
 
-/// Creations and replacements, then deletions.
+/// Returns creations and replacements, then deletions.
 pub fn writes(before: &Objects, after: &Objects) -> Vec<ApiWrite> {
     let mut writes: Vec<ApiWrite> = Vec::new();
     let fresh = after.services.iter().filter(|service| !before.services.contains(service));

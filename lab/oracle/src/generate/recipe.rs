@@ -42,7 +42,7 @@ pub struct NodeRecipe {
 pub enum DeclaredAddresses {
     /// The first address of each family, as InternalIP.
     Firsts,
-    /// The last as ExternalIP, then all as InternalIP.
+    /// The last address as ExternalIP, then all as InternalIP.
     All,
     /// The last address of each family, as ExternalIP.
     External,
@@ -53,7 +53,7 @@ pub enum DeclaredAddresses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRecipe {
     pub node: u8,
-    /// Only the first such pod of a node is on the host network.
+    /// Whether the pod is on the host network; applies to one pod per node.
     pub host_network: bool,
 }
 
@@ -77,7 +77,6 @@ pub enum NodePortsRecipe {
     WithLoopback,
 }
 
-/// The proxy settings except the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProxyRecipe {
     pub detect: DetectRecipe,
@@ -127,7 +126,7 @@ pub struct ServiceRecipe {
     pub other_names: bool,
     /// Whether each slice has only some of the ports.
     pub disjoint: bool,
-    /// Bits of [`ServiceRecipe::LEFT_OUT`], for fields with their default.
+    /// Bits of [`ServiceRecipe::LEFT_OUT`]: default values to omit.
     pub left_out: u16,
     pub claims: Option<ClaimRecipe>,
     /// The seconds of the creation time.
@@ -147,7 +146,7 @@ pub struct ClaimRecipe {
 }
 
 impl ClaimRecipe {
-    /// A service that claims an address without its port only shares the address.
+    /// The claimed fields. Without the port a service only shares the address.
     pub const WHAT: [&'static str; 4] = ["clusterIP", "ports.port", "ports.nodePort", "healthCheckNodePort"];
 }
 

@@ -123,7 +123,6 @@ fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
         ("sessionAffinity", spec["sessionAffinity"] == "None"),
         ("externalTrafficPolicy", spec["externalTrafficPolicy"] == "Cluster"),
         ("loadBalancerSourceRanges", spec["loadBalancerSourceRanges"] == json!([])),
-        // The default timeout is three hours.
         ("sessionAffinityConfig", true),
     ];
     if let Some(fields) = spec.as_object_mut() {

@@ -8,7 +8,6 @@ use crate::world::ReversePath;
 
 type Reduction = fn(&mut Recipe);
 
-/// The reductions, large ones first.
 const REDUCTIONS: [Reduction; 24] = [
     only_service::<0>,
     only_service::<1>,

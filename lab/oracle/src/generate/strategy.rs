@@ -1,4 +1,4 @@
-//! Rare shapes of real clusters are rare here. Values shrink towards the simplest.
+//! Draws shapes as rarely as real clusters have them. Values shrink towards the simplest.
 
 use proptest::collection::vec;
 use proptest::option;

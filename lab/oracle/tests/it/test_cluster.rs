@@ -23,7 +23,6 @@ use svclab_oracle::{
 
 use crate::drawn;
 
-/// The slice ports of most services.
 pub const PORT: &str = "[{port: 8080}]";
 
 #[derive(Clone)]
@@ -104,7 +103,6 @@ impl TestCluster {
         TestCluster::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
     }
 
-    /// Adds a service; `spec` is YAML.
     pub fn service(self, name: &str, spec: &str) -> TestCluster {
         self.labelled(name, json!({}), spec, json!([]))
     }

@@ -1,5 +1,3 @@
-//! Checks that `svclab audit` finds the mutants.
-
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -121,7 +121,7 @@ impl MutationFixture {
             recipe.proxy.node_ports = NodePortsRecipe::Unset;
         }
         if mode == Mode::Nftables && number.is_multiple_of(4) {
-            // The default answers on primary addresses only.
+            // By default node ports answer on primary addresses only.
             recipe.proxy.node_ports = NodePortsRecipe::Word(NodePortAddress::All);
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {

@@ -68,8 +68,8 @@ fn size_of(cluster: &ClusterModel) -> [usize; 3] {
     [state.v4.len() + state.nft.len(), members + elements, servers]
 }
 
-/// A service has a rule per fixed address and node port; the mark of sources that are not pods; per endpoint a draw,
-/// the hairpin mark and the translation, with affinity a check.
+/// Returns a service's rules: one per fixed address and node port, one mark for sources that are not pods, and per
+/// endpoint a draw, the hairpin mark and the translation, with affinity also a check.
 ///
 /// The chain of external addresses has mark and jump under policy Cluster; under Local the short circuits of pods and
 /// of the node (mark, jump), a jump, and the local draws.

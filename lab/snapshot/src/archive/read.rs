@@ -123,7 +123,7 @@ impl<R: Read> Read for Bounded<R> {
 struct TooLarge;
 
 impl TooLarge {
-    /// Also finds the error if `tar` wrapped it.
+    /// Whether the limit caused `error`, which `tar` may wrap.
     fn is(error: &io::Error) -> bool {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|inner| inner as _);
         while let Some(error) = cause {

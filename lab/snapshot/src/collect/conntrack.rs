@@ -1,4 +1,4 @@
-//! Connections are not listed, for privacy.
+//! Counts connections without listing any, for privacy.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ pub(super) const LARGEST_CONFIG: u64 = 1 << 20;
 /// The largest file of `/proc`, in bytes.
 const LARGEST_PROC: u64 = 64 << 20;
 
-/// Refuses devices and pipes, which might never end.
+/// Reads a file; refuses devices and pipes, which might never end.
 pub(super) fn regular(file: File) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));

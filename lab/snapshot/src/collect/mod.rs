@@ -136,7 +136,7 @@ fn unread(what: &str, why: impl Display) -> Unread {
     Unread { what: what.to_owned(), why: why.to_string().lines().next().unwrap_or_default().trim().to_owned() }
 }
 
-/// Runs on another thread: reading from a mount may hang.
+/// Runs `work` on another thread: reading from a mount may hang.
 async fn elsewhere<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unread> {
     tokio::task::spawn_blocking(work).await.map_err(|error| unread(what, error))
 }

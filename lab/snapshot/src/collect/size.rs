@@ -23,7 +23,7 @@ const ORDER: [ArchivePart; 17] = [
     ArchivePart::Nft,
 ];
 
-/// Removes whole parts.
+/// Removes whole parts to fit `most` bytes.
 pub(super) fn cut(snapshot: &mut Snapshot, most: u64) {
     let mut used = 0;
     for part in ORDER {

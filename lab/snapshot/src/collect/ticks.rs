@@ -3,8 +3,8 @@ const CHOICES: [i128; 4] = [100, 250, 300, 1000];
 /// The largest difference of the clocks, in seconds; a machine that was suspended exceeds it.
 const OFF: i128 = 60;
 
-/// Compares `timestamp` in `/proc/schedstat`, in ticks, with `/proc/uptime`. The ticks start five minutes before 2^32
-/// (`INITIAL_JIFFIES`, `include/linux/jiffies.h`).
+/// Returns the quotient of `timestamp` in `/proc/schedstat`, in ticks, and `/proc/uptime`. Ticks start five minutes
+/// before 2^32 (`INITIAL_JIFFIES`, `include/linux/jiffies.h`).
 pub(super) fn per_second(schedstat: &str, uptime: &str) -> Option<u64> {
     let ticks: i128 = schedstat.lines().find_map(|line| line.strip_prefix("timestamp "))?.trim().parse().ok()?;
     let uptime: i128 = uptime.split(['.', ' ']).next()?.parse().ok()?;

@@ -123,7 +123,6 @@ fn known_strings(names: &KnownNames<'_>, value: &mut Value) {
 struct KnownNames<'a> {
     key: &'a RedactionKey,
     known: BTreeSet<String>,
-    /// Namespace and name per Service.
     services: BTreeSet<(String, String)>,
 }
 

@@ -9,7 +9,6 @@ use svclab_snapshot::{Objects, Snapshot};
 use svclab_spec::{ClusterSpec, NodeSpec};
 use tempfile::TempDir;
 
-/// The number of Services: more than two pages.
 const SERVICES: usize = 1_100;
 
 struct Served {

@@ -19,7 +19,6 @@ use svcproxy::model::Family;
 
 use crate::support::CaseContext;
 
-/// A service over TCP and UDP whose endpoints are the first three pods.
 fn cluster(testbed: &Testbed) -> ClusterModel {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
     let endpoint = |pod| EndpointRecipe { pod, ..EndpointRecipe::default() };

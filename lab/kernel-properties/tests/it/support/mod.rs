@@ -14,7 +14,7 @@ use svclab_netns::sandbox;
 use svclab_properties::sweep::seed;
 pub use tokio::runtime::Runtime;
 
-/// Deadline in seconds, and per cluster, on a busy machine.
+/// Deadline of the boot and of each cluster, in seconds, on a busy machine.
 const BOOT: u32 = 240;
 const CLUSTER: u32 = 60;
 

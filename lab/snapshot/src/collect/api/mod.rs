@@ -1,4 +1,4 @@
-//! Reads no Secret and writes nothing.
+//! Reads API objects, but no Secret, and writes nothing.
 
 mod access;
 

@@ -34,7 +34,7 @@ fn failed(what: &str, error: impl Display) -> Unread {
 }
 
 async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
-    // All other messages name interfaces by number.
+    // Read first, because all other messages name interfaces by number.
     let links = match handle.link().get().execute().try_collect::<Vec<_>>().await {
         Ok(links) => links,
         Err(error) => return (None, vec![failed("listing interfaces", error)]),

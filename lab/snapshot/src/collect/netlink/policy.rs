@@ -6,7 +6,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMe
 use super::{nowhere, range};
 use crate::network::Rule;
 
-/// A rule without ranges matches all addresses.
+/// Reads a rule; without ranges it matches all addresses.
 pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
     let header = &message.header;
     let mut rule = Rule {
@@ -76,7 +76,7 @@ fn action(action: RuleAction) -> String {
     name.to_owned()
 }
 
-/// Names are from `include/uapi/linux/fib_rules.h`.
+/// Returns the name from `include/uapi/linux/fib_rules.h`.
 fn name(attribute: &RuleAttribute) -> String {
     let name = match attribute {
         RuleAttribute::Realm(_) => "realms",

@@ -4,7 +4,6 @@ use procfs::process::all_processes;
 
 use super::ContainedPath;
 
-/// File names of service proxies.
 const NAMES: [&str; 2] = ["kube-proxy", "svcproxy"];
 
 #[derive(Debug, Clone)]
