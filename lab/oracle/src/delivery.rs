@@ -61,7 +61,7 @@ fn backend(
     // connection.
     let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
     let masqueraded = masqueraded && (!ends_here || arrival.by_node || case.semantics.relays);
-    // Other replies bypass the node that translated the request.
+    // Whether the reply passes the node that translated the request.
     let returns = masqueraded || arrival.from_this_node || on == Some(arrival.node);
     let node = world.node(arrival.node);
     Backend {

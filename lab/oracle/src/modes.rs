@@ -8,7 +8,7 @@ use crate::settings::{Mode, ProxySettings, Scheduler};
 pub enum Balancing {
     AtRandom,
     RoundRobin,
-    /// A client may always get the same endpoint: no shares.
+    /// A client's hash selects the endpoint: no shares.
     ByHash,
     /// The fewest connections: no shares.
     LeastConnections,

@@ -57,7 +57,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // Without callers: the frontends tell which callers are needed.
+    // Built without callers, because the frontends determine which are needed.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
     let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };

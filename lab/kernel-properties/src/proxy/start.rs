@@ -46,7 +46,7 @@ pub(super) struct SyncJob {
 impl SyncJob {
     /// Relays continue to run after the syncs.
     pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
-        // The previous proxy never clears route_localnet.
+        // Resets route_localnet, which proxies never clear.
         sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(text)?;
         match self.config.mode {
             Mode::Userspace => RelayThread::start(move || self.sync_userspace()).map(Some),
