@@ -217,7 +217,7 @@ impl Table {
     }
 }
 
-/// Returns the numbers, last one first: endpoints sort before Services.
+/// Returns a size's numbers, last first, to sort by endpoints before Services.
 pub fn numbers(value: &str) -> Vec<u64> {
     value.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).rev().collect()
 }

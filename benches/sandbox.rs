@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::options::BenchOptions;
 
-/// The environment variable with the options, which is set in the process in the sandbox.
+/// The environment variable with the options, set only inside the sandbox.
 const INSIDE: &str = "SVCBENCH_INSIDE";
 
 /// Whether this process runs in a microVM, which needs no sandbox.

@@ -55,7 +55,7 @@ fn quick(update: bool) -> Result<()> {
         }
         calls::FILE.regressions(&calls::FILE.read()?, &now)
     };
-    // System calls and registers differ on other processors.
+    // `calls` reads x86-64 registers.
     #[cfg(not(target_arch = "x86_64"))]
     let calls = Vec::new();
     if update {

@@ -1,5 +1,5 @@
-//! Decides when to return freed memory to the system, by moving the remaining objects: after as many were removed as
-//! remain, because moving costs microseconds each.
+//! Decides when to return freed memory to the system, by moving the remaining objects: when as many were removed as
+//! remain, because moving an object costs microseconds.
 
 #[derive(Debug, Clone, Default)]
 pub struct RemovedObjects(usize);

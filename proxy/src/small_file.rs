@@ -3,7 +3,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The largest file, in bytes. A kubeconfig of a hundred clusters with certificates has half of it.
+/// In bytes. A kubeconfig of a hundred clusters with certificates has half of this.
 pub const LARGEST: u64 = 1 << 20;
 
 /// Follows symbolic links, which ConfigMaps contain. Rejects irregular files: reading a pipe or device may not end.

@@ -245,7 +245,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = if relaying { processors.max(2) } else { 2 };
     threads::check(workers)?;
-    // Opening may hang, so a thread that keeps its capabilities does it while the ports are served.
+    // Opening the tables may hang, so a thread that keeps its capabilities does it while the ports are served.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
     std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {
@@ -253,7 +253,7 @@ fn start<M: ModeAtWork + Send + 'static>(
         let _ = opened.send(open(&of_thread));
     })?;
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    // The API server may assign any node port: the lowest one decides about capabilities.
+    // The API server may assign any node port: binding a low one needs a capability.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; continuing with more capabilities than needed");

@@ -1,6 +1,6 @@
 use prometheus::IntGauge;
 
-/// Pending changes; the value is dropped when the last family has synced.
+/// Pending changes; dropped when the last family has synced.
 #[derive(Debug)]
 pub struct Pending([(IntGauge, i64); 2]);
 

@@ -20,7 +20,7 @@ pub(super) struct ManifestFile {
     /// The path, relative to the manifest directory.
     pub name: String,
     pub path: PathBuf,
-    /// Whether it is a link out of the directory.
+    /// Whether the entry is a link out of the directory.
     pub is_outside: bool,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
 struct DocumentPosition {
     document: usize,
     line: usize,
-    /// The path within a list (`items[3]`), else empty.
+    /// The path within a list (`items[3]`); empty outside lists.
     item: String,
 }
 

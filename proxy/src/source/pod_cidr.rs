@@ -29,7 +29,7 @@ struct PodCidrWait {
     node: String,
     bind_address: Option<IpAddr>,
     seen: PodCidrState,
-    /// Set once only the range is missing.
+    /// Set once all but the range is complete.
     deadline: Option<Instant>,
 }
 

@@ -61,7 +61,7 @@ fn a_dump_has_exactly_the_entries_of_its_filter() {
     ] {
         assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
     }
-    // Flows for filters by server: two frontends share a server, and one of them has another server.
+    // Flows for filters by server: two frontends share a server, and one of them has a second server.
     led("udp", "10.96.0.20", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 54, "10.244.0.2", 5353);

@@ -65,7 +65,7 @@ impl Access {
         }
     }
 
-    /// Calls `step` as each step begins.
+    /// Resolves the access; calls `step` before each step.
     pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<ResolvedAccess, AccessError> {
         let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);

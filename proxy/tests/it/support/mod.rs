@@ -78,12 +78,12 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 pub struct Proxy(pub Child);
 
 impl Proxy {
-    /// The proxy must be the only program on the health port.
+    /// Starts a proxy, the only program on the health port.
     pub fn start(arguments: &[&str]) -> Proxy {
         Proxy::start_with(&[arguments, &["--healthz-bind-address", "127.0.0.1:10256"]].concat())
     }
 
-    /// Passes only these arguments.
+    /// Starts a proxy with only these arguments.
     pub fn start_with(arguments: &[&str]) -> Proxy {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
