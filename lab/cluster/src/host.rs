@@ -196,8 +196,8 @@ impl NodeNetwork {
     }
 }
 
-/// The default route has a nonexistent gateway: service addresses are routable before translation, and untranslated
-/// packets disappear silently.
+/// Sets routes. The default gateway does not exist: service addresses are routable before translation, and
+/// untranslated packets disappear.
 pub(super) async fn node_routes(
     spec: &ClusterSpec,
     node: &NodeSpec,

@@ -100,7 +100,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The specification with the current pods.
+    /// Returns the specification with the current pods.
     pub fn spec(&self) -> ClusterSpec {
         lock(&self.spec).clone()
     }
@@ -234,7 +234,7 @@ impl Cluster {
         process::exec(&*self.namespace(place)?, argv, timeout).await
     }
 
-    /// HTTP GET from a host.
+    /// Sends an HTTP GET from a host.
     pub async fn http_get(
         &self,
         place: &ClusterHost,
@@ -260,14 +260,14 @@ impl Cluster {
         listener.map_err(ClusterError::kernel(place.to_string()))
     }
 
-    /// The `nsenter` command line for another terminal.
+    /// Returns the `nsenter` command line for another terminal.
     pub fn enter_line(&self, place: &ClusterHost) -> Result<String, ClusterError> {
         let namespace = self.namespace(place)?;
         let unknown = || ClusterError::Unknown(format!("sandbox around {place}"));
         enter::line(&namespace).ok_or_else(unknown)
     }
 
-    /// Every host of the cluster.
+    /// Returns all hosts.
     pub fn places(&self) -> Vec<ClusterHost> {
         let nodes = self.nodes.keys().cloned().map(ClusterHost::Node);
         let pods: Vec<_> = lock(&self.pods).keys().cloned().collect();

@@ -108,7 +108,7 @@ impl ProcessHandle {
         Ok(ProcessHandle { name, pid: Pid::from_raw(pid as i32), ended, log, reader })
     }
 
-    /// Process id in the sandbox.
+    /// Returns the process id in the sandbox.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
@@ -167,7 +167,7 @@ impl ProcessHandle {
         KillOnChild::start(self.pid, child, after, limit)
     }
 
-    /// Resource usage so far; `None` after the end.
+    /// Returns the usage so far; `None` after the end.
     pub fn usage(&self) -> Option<ProcessUsage> {
         let process = procfs::process::Process::new(self.pid()).ok()?;
         let (stat, status) = (process.stat().ok()?, process.status().ok()?);
@@ -179,7 +179,7 @@ impl ProcessHandle {
         })
     }
 
-    /// Current usage of the process and its descendants; `None` after the end.
+    /// Returns the usage of the process and its descendants; `None` after the end.
     pub fn tree_usage(&self) -> Option<TreeUsage> {
         TreeUsage::of(self.pid)
     }
@@ -199,7 +199,7 @@ impl ProcessHandle {
         }
     }
 
-    /// The last `lines` lines of output.
+    /// Returns the last `lines` lines of output.
     pub fn log_tail(&self, lines: usize) -> String {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = kept.len().saturating_sub(lines);

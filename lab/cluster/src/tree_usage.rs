@@ -44,7 +44,7 @@ impl TreeUsage {
         Some(own.fold(TreeUsage::default(), |sum, (process, stat)| sum.and(process, stat)))
     }
 
-    /// Wake-ups since `before`, per thread: an ended thread must not reduce the sum.
+    /// Returns the wake-ups since `before`, counted per thread: an ended thread must not reduce the sum.
     #[must_use]
     pub fn wakeups_since(&self, before: &TreeUsage) -> u64 {
         let since = |(thread, now): (&i32, &u64)| {

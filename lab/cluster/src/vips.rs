@@ -47,7 +47,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sorted names of the nodes that get traffic.
+    /// Returns the sorted names of the nodes that get traffic.
     pub fn lb_healthy(&self, vip: IpAddr) -> Result<Vec<String>, ClusterError> {
         Ok(self.balancer()?.healthy(vip)?.borrow().clone())
     }

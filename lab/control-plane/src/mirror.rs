@@ -19,7 +19,7 @@ const MERGE: &str = "application/merge-patch+json";
 const PODS_AT_ONCE: usize = 8;
 /// The finalizer of objects that must stay visible with a deletion timestamp.
 const HELD: &str = "svclab.invalid/held";
-/// Attempts of a write that conflicts with a controller.
+/// The number of attempts of a write that conflicts with a controller.
 const TRIES: usize = 5;
 
 const KINDS: [ObjectKind; 6] = [

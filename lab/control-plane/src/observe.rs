@@ -33,7 +33,7 @@ impl ObservedVersions {
         self.kinds.get(&kind).copied().unwrap_or(0)
     }
 
-    /// The version that the node's proxy must have seen; it watches only its own Node.
+    /// Returns the version that the node's proxy must have seen; proxies watch only their own Node.
     pub fn of_node(&self, node: &str) -> u64 {
         self.nodes.get(node).copied().unwrap_or(0)
     }

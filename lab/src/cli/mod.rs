@@ -119,7 +119,7 @@ enum CliCommand {
     Objects(objects::ObjectsArgs),
 }
 
-/// Must run before any thread exists: some commands enter their own namespaces.
+/// Runs the command line. No thread may exist: some commands enter their own namespaces.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         CliCommand::Run(args) => crate::schedule::run(&args),

@@ -49,7 +49,7 @@ pub(super) struct BatchResult {
 }
 
 impl BatchResult {
-    /// `scenarios` is `None` if the process wrote no report.
+    /// `scenarios`: `None` without a report.
     fn new(status: u8, scenarios: Option<Vec<ScenarioRecord>>) -> BatchResult {
         let had_nothing = |all: &Vec<ScenarioRecord>| all.iter().all(|one| !one.unable && !one.judged);
         let status = if status == UNABLE && scenarios.as_ref().is_some_and(had_nothing) { 0 } else { status };

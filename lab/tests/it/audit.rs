@@ -141,7 +141,7 @@ impl LiveLab {
     }
 }
 
-/// `svclab audit --live` while a broken rule stays, and `--watch` before and after.
+/// Runs `--live` while a rule is broken, and `--watch` before and after.
 #[test]
 fn a_live_audit_finds_what_stays_broken_and_watches_until_a_signal() {
     let Some(lab) = LiveLab::up("nftables", "nft") else { return };

@@ -82,7 +82,7 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
     }
 }
 
-/// Requests that need no service's rules: to a pod itself, or to a program on a node.
+/// Requests to a pod or node itself, which need no service's rules.
 const NO_SERVICE: [(&str, &str); 17] = [
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),

@@ -26,7 +26,7 @@ pub struct ProbeConnection {
 }
 
 impl ProbeConnection {
-    /// The client's address and port.
+    /// Returns the client's address and port.
     pub fn client(&self) -> SocketAddr {
         self.client
     }

@@ -26,7 +26,7 @@ pub const CASES: &[SandboxCase] = &[
     case!(Inside a_slow_machine_is_not_reported_as_a_drop),
 ];
 
-/// The kernel's default limit of ICMP errors is a burst of 50, then 1,000 per second.
+/// By default the kernel limits ICMP errors to 50, then 1,000 per second.
 async fn every_refused_probe_gets_its_icmp_error() {
     let spec = spec(Cni::Bridge, Families::Dual, 2, 2);
     let cluster = Cluster::build(&spec).await.unwrap();

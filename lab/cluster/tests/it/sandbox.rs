@@ -17,7 +17,7 @@ use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_netns::{enter, sandbox};
 use svclab_spec::Cni;
 
-/// Marks this test's processes.
+/// The variable that marks this test's processes.
 const TOKEN: &str = "SVCLAB_TEST_TOKEN";
 
 pub const CASES: &[SandboxCase] = &[

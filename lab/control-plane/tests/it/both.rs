@@ -12,7 +12,6 @@ use crate::exchange::{Exchange, groups};
 use crate::known::DifferenceLedger;
 use crate::normal::{Normalizer, differences};
 
-/// Time limit of a controller.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 const EVENTS: Duration = Duration::from_secs(2);

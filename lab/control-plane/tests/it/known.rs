@@ -1,5 +1,3 @@
-//! Known differences, with reasons.
-
 use std::collections::BTreeSet;
 use std::path::Path;
 

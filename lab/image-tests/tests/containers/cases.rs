@@ -10,7 +10,7 @@ use testcontainers::runners::AsyncRunner;
 use super::stand::{Container, ImageMode, NODE_ADDRESSES, NODE_PORT, SERVICE, Stand, WAYS, log, process_file};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Seconds until Docker sends SIGKILL.
+/// The seconds until Docker sends SIGKILL.
 const STOP: i32 = 30;
 /// The maximum size of each unpacked image, in bytes.
 const SIZES: [(&str, i64); 2] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 << 20)];

@@ -11,7 +11,7 @@ use crate::report::RunRecord;
 use crate::scenario::{self, Scenario};
 use crate::schedule::signals;
 
-/// Requests per cluster, in addition to the audit.
+/// The number of requests per cluster, besides the audit.
 const QUESTIONS: usize = 6;
 const SMALLER: &str = "-smaller";
 

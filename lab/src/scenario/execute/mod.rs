@@ -43,10 +43,10 @@ pub(super) trait Backend {
 
     fn now(&self) -> Duration;
 
-    /// How long a probe waits for a promised answer by default.
+    /// Returns a probe's default limit for a promised answer.
     fn patience(&self) -> Duration;
 
-    /// How long a proxy may work on after it has written its rules. The executor repeats steps for that long.
+    /// Returns how long a proxy may work after it has written its rules. Steps are repeated for that time.
     fn busy_after_rules(&self) -> Option<Duration>;
 
     async fn prepare(&mut self, step: &Step) -> Result<(), Self::Error>;

@@ -24,7 +24,7 @@ use crate::scenario::values::OneOrMany;
 const SETTLES: Duration = Duration::from_secs(10);
 /// The pause between two attempts, each of which runs the node's tools.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Judges objects of any age: the proxies have applied them all.
+/// A settling time that excludes no object: the proxies have applied all.
 const NEVER_TOO_NEW: i64 = i64::MIN;
 
 impl KernelLab {

@@ -173,7 +173,7 @@ impl Backend for KernelLab {
         Ok((vip, self.cluster.lb_healthy(vip)?))
     }
 
-    /// A virtual clock skips idle time, so a sleep suffices.
+    /// Sleeps: a virtual clock skips idle time.
     async fn advance(&mut self, time: Duration) -> Result<(), LabError> {
         if !self.virtual_time {
             let hint = "run it with --deterministic (`--kernel auto` does so by itself)";

@@ -301,7 +301,7 @@ impl Proxies {
     }
 }
 
-/// Each configuration file has its own directory, like a mounted ConfigMap: a proxy may watch the directory.
+/// Returns a node's configuration file. Each has its own directory, which a proxy may watch.
 pub(super) fn configuration(node: &str) -> PathBuf {
     PathBuf::from(WORK_DIR).join("config").join(node).join("config.yaml")
 }

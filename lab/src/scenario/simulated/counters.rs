@@ -10,7 +10,7 @@ use crate::expect::counters::{ListedRule, Ruleset};
 
 type RulePosition = (Family, String, String, usize);
 
-/// Packets by host and rule, since the host's last rule change.
+/// The number of packets by host and rule, since the host's last change of rules.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RuleCounters(BTreeMap<String, BTreeMap<RulePosition, u64>>);
 

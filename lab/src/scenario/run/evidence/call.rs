@@ -12,7 +12,7 @@ use crate::scenario::file::Action;
 use crate::scenario::resolve::{self, ProbePlan};
 
 impl KernelLab {
-    /// `None` for an outside client that calls an address of no node: an archive lacks the client's route.
+    /// Returns the failed call; `None` if a client called an address of no node: archives lack its route.
     pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, ProbePlan)> {
         let plan = self.store.read(|store| match &step.action {
             Action::Probe(file) => resolve::probe(store, file, &step.expect).ok(),

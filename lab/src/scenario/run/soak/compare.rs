@@ -98,7 +98,7 @@ impl NodeRules {
         }
     }
 
-    /// For foreign proxies: ignores the order of all rules.
+    /// Ignores the order of rules, for foreign proxies.
     pub(super) fn sort(&mut self) {
         self.0.values_mut().for_each(|rules| rules.sort());
     }

@@ -46,7 +46,7 @@ pub const PARTS: u32 = 10;
 /// The unchanging service's pods.
 const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
 const LOOKS: usize = 10;
-/// Proxies in nftables mode finish delayed work within this time.
+/// The limit of delayed work in nftables mode.
 const AT_REST: Duration = Duration::from_millis(1500);
 /// The device with the service addresses of IPVS mode.
 const DEVICE: &str = "kube-ipvs0";
@@ -269,7 +269,7 @@ async fn compare(options: &SoakOptions, lab: &mut KernelLab, report: &mut SoakRe
     Ok(())
 }
 
-/// Waits, as proxies in nftables mode add and delete chains until a second after a change.
+/// Waits for proxies in nftables mode, which add and delete chains until a second after a change.
 async fn settle(lab: &KernelLab, nodes: &[String]) -> Result<(), LabError> {
     for node in nodes.iter().filter(|node| lab.proxies.mode_of(node) == Mode::Nftables) {
         let mut before = dump_once(lab, node).await?;
