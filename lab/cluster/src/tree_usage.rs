@@ -48,7 +48,7 @@ impl TreeUsage {
     #[must_use]
     pub fn wakeups_since(&self, before: &TreeUsage) -> u64 {
         let since = |(thread, now): (&i32, &u64)| {
-            // The thread id was reused.
+            // A lower count means a reused thread id.
             let then = before.sleeps.get(thread).filter(|then| *then <= now);
             now - then.unwrap_or(&0)
         };

@@ -259,7 +259,7 @@ impl ControlPlaneSetup {
             format!("--kubeconfig={}", self.file("kubeconfig")),
             format!("--controllers={CONTROLLERS}"),
             "--leader-elect=false".to_owned(),
-            // The program needs no health endpoint.
+            // Disables the health endpoint.
             "--secure-port=0".to_owned(),
             format!("--max-endpoints-per-slice={}", options.max_endpoints_per_slice),
         ]

@@ -194,7 +194,7 @@ fn a_lab_stays_up_and_can_be_entered() {
         return;
     };
     assert_eq!(first.unwrap(), format!("{name} is up in iptables mode; ctrl-c ends it"));
-    // Runs are found by process id only.
+    // svclab finds runs by process id only.
     let pid = lab.id().to_string();
     let node = run(&["exec", "--pid", &pid, "node/node-a", "--", "iptables-save", "-t", "nat"]);
     assert!(out(&node).contains("KUBE-SERVICES"), "{}", err(&node));

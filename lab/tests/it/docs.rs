@@ -77,7 +77,7 @@ fn every_link_has_a_target() {
             if !anchor.is_empty() && !documents.get(inside).is_some_and(|text| anchors(text).contains(anchor)) {
                 dead.push(format!("{}: {link} (no such heading)", path.display()));
             }
-            // The site consists of docs/ alone.
+            // The site has only docs/, so its links must stay inside.
             if path.starts_with("docs") && !inside.starts_with("docs") {
                 dead.push(format!("{}: {link} leads out of docs/", path.display()));
             }

@@ -57,7 +57,6 @@ pub(crate) async fn connect(
     let (mut opened, start) = (None, Instant::now());
     let accepted = async {
         match socket.connect(probe.to).await {
-            // The caller sends the request.
             Ok(stream) => opened = Some(stream),
             Err(error) => return classify(&error),
         }

@@ -55,7 +55,7 @@ async fn exit_7_on_sigterm() {
 
 /// Returns the helper's first line without `READY`; `None` if this machine cannot run it.
 fn start(helper: &str) -> Option<(Child, String, String)> {
-    // Tests may share a process.
+    // Distinguishes starts, as tests may share a process.
     static STARTS: AtomicU32 = AtomicU32::new(0);
     let token = format!("{helper}-{}-{}", std::process::id(), STARTS.fetch_add(1, Ordering::Relaxed));
     let mut command = inside_command(helper);

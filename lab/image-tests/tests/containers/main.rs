@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         });
     }
-    // Each case has half a dozen containers.
+    // Two at once: each case has half a dozen containers.
     arguments.test_threads = Some(arguments.test_threads.unwrap_or(2));
     let trials = cases::all().chain([Trial::test("versions_are_translated", versions::check)]);
     libtest_mimic::run(&arguments, trials.collect()).exit_code()

@@ -21,7 +21,7 @@ pub fn translate(from: &Path, to: &Path, version: &str) -> io::Result<()> {
     let (to, version) = (to.to_owned(), version.to_owned());
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            // The client reports a broken connection.
+            // Ignores errors, which the client reports.
             let _ = connect(client, &to, &version);
         }
     });

@@ -245,7 +245,7 @@ impl Examination<'_> {
 
 fn title(proxy: &ProxyUnderTest) -> String {
     match proxy {
-        // svcproxy and svclab have the same version.
+        // svcproxy has svclab's version.
         ProxyUnderTest::Own(_) => format!("svcproxy {}", env!("SVCLAB_VERSION")),
         ProxyUnderTest::Foreign(foreign) => foreign.title(),
     }

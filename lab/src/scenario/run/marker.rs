@@ -55,7 +55,7 @@ impl Marker {
         self.families.iter().flat_map(|(service, endpoint)| [service.to_string(), endpoint.to_string()]).collect()
     }
 
-    /// Whether `service` is the marker, by name or by the address of a former port.
+    /// Whether `service` is the marker, by name, or by address for a former port.
     pub(super) fn is(&self, service: &str) -> bool {
         let (name, _) = service.rsplit_once(':').unwrap_or((service, ""));
         let gone = name.strip_prefix("(no service)/").and_then(|address| address.parse::<IpAddr>().ok());

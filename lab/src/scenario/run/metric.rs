@@ -34,7 +34,7 @@ impl KernelLab {
         answer.map_err(|error: ClusterError| Mismatch::new(format!("{address}{path} answers"), error.to_string()))
     }
 
-    /// Notes a metric, or compares it with the previous note.
+    /// Notes a metric, or compares it with its noted value.
     pub(super) async fn metric(
         &mut self,
         node: &str,
