@@ -1,5 +1,5 @@
-//! Decides when to return freed memory to the system, by moving the remaining objects: when as many were removed as
-//! remain, because moving an object costs microseconds.
+//! Decides when to move the remaining objects, so that freed memory returns to the system: when as many objects were removed as
+//! remain. Moving an object costs microseconds.
 
 #[derive(Debug, Clone, Default)]
 pub struct RemovedObjects(usize);

@@ -1,4 +1,4 @@
-//! The snapshot's cluster: the oracle's world, and the owners of addresses.
+//! Builds the oracle's world from a snapshot, and finds the owner of each address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -121,7 +121,7 @@ impl Chance {
         self.choose(&[u64::from(threshold), rest]) == 0
     }
 
-    /// Draws a port offset; 0 in exact walks, as verdicts do not depend on ports.
+    /// Draws a port offset. Returns 0 when all outcomes are computed, because verdicts do not depend on ports.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
             ChanceSource::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,

@@ -57,8 +57,8 @@ pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
 /// The default sensitivity: the smallest skew that a check must detect, relative to the share.
 pub const SENSITIVITY: f64 = 0.5;
 
-/// Whether `n` probes detect a backend that gets nothing (always), or its share plus or minus `skew` (except with
-/// probability [`MISS`]).
+/// Whether `n` probes always detect a backend that gets nothing, and detect a share that is wrong by `skew` except with
+/// probability [`MISS`].
 pub fn enough(n: usize, shares: &[f64], skew: f64) -> bool {
     distinct(shares).into_iter().all(|share| {
         let (low, high) = accepted(n, share, shares.len());

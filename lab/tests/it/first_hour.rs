@@ -21,7 +21,7 @@ fn scenarios_are_found_in_any_folder_and_a_report_is_all_that_a_replay_needs() {
     let simulated = ["--simulate", "--mode", "iptables", "--json"];
     let run = |args: &[&str], report: &str| svclab(here, &[&["run"], args, &simulated[..], &[report]].concat());
     ended(&run(&["hairpin"], "carried.json"), 0);
-    // The line that repeats the run names the built-in file.
+    // The printed command that repeats the run has the path of the built-in scenario.
     ended(&run(&["scenarios/hairpin.yaml"], "-"), 0);
 
     // The user's files win over built-in ones.

@@ -122,7 +122,7 @@ impl Store {
         let name = format!("pod/{key}");
         let present = self.pods.get(&key);
         if let Some(present) = present {
-            // A pod cannot move: without node and addresses the manifest keeps the present ones.
+            // A pod cannot move: if the manifest has no node or addresses, the stored ones stay.
             let spec = written.spec.get_or_insert_default();
             spec.node_name.get_or_insert_with(|| present.spec.node.clone());
             if spec.node_name.as_ref() != Some(&present.spec.node) {

@@ -1,4 +1,4 @@
-//! The callers: one of each kind that promises distinguish.
+//! The callers of an audit, one per kind of caller that promises distinguish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -32,7 +32,7 @@ pub enum NameError {
 const CALLER: &str = "node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME";
 const CALLED: &str = "ADDRESS:PORT, service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of a service, or pod/[NAMESPACE/]NAME:PORT";
 
-/// Resolves names by a snapshot.
+/// Resolves names of pods, nodes and Services with a snapshot's objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     /// The snapshot.

@@ -47,7 +47,7 @@ impl<'a> Finder<'a> {
         Finder { network, node, names, assumed, taken, unlearned, stations }
     }
 
-    /// Each of `peers` becomes a machine; addresses of `crowd` belong to their gateways.
+    /// Each peer becomes a machine; each address of `crowd` becomes an address of the gateway that the node's routes name for it.
     pub(super) fn find(mut self, peers: &[Peer], crowd: &BTreeSet<IpAddr>) -> Vec<Station> {
         for peer in peers {
             for address in &peer.addresses {

@@ -31,7 +31,7 @@ pub enum Problem {
     /// A rule that the kernel refuses.
     #[error("{0}")]
     Impossible(String),
-    /// A line that no listing contains.
+    /// The line does not have the format of `iptables-save`.
     #[error("{0}")]
     Line(&'static str),
 }

@@ -17,7 +17,7 @@ const SHARE: u32 = 100;
 const MEMORY: u64 = 1 << 20;
 /// Permitted growth: some runtimes start a thread during a long system call, and keep it.
 const THREADS: u64 = 2;
-/// The measurement begins when a proxy uses less than its share over `CALM`, at the latest after `SETTLES`.
+/// The measurement begins when a proxy uses less than the allowed part of a core over `CALM`, at the latest after `SETTLES`.
 const SETTLES: Duration = Duration::from_secs(10);
 const CALM: Duration = Duration::from_millis(500);
 /// Short-lived resources (a connection, pipes of a command) may exist this long after the measurement.

@@ -199,7 +199,7 @@ impl NfSocket {
                         // `res_id` is the generation's lower half.
                         let of = payload.get(2..NFGENMSG).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
                         interrupted |= *generation.get_or_insert(of) != of;
-                        // Nothing else follows.
+                        // A request without flags has one answer and no final message.
                         if request.flags == 0 {
                             end = Some(0);
                         }

@@ -101,7 +101,7 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
     }
 }
 
-/// One `iptables-restore` input with the listening ports chosen when all are free; comments list their backends.
+/// One `iptables-restore` input. Assumes that all listening ports are free; comments list the backends of each port.
 /// `bare`: some interfaces have no address.
 pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &[IpAddr], bare: bool) -> Documents {
     // The mode also decides whether the loopback range is guarded.

@@ -1,4 +1,4 @@
-//! Reads `nft list ruleset`, each token once.
+//! Reads `nft list ruleset` in one pass, without going back.
 
 mod elements;
 mod expression;

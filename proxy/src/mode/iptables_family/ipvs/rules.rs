@@ -85,7 +85,7 @@ impl IpvsRules<'_> {
         match (self.node.internal_masquerade, &self.node.pods) {
             (Masquerade::Always, _) => Some(to().jump(names::MARK_MASQ)),
             (Masquerade::NotPods, Some(pods)) => Some(from_pods(to(), pods, true).jump(names::MARK_MASQ)),
-            // The node's own connection has the cluster IP, which is on its device, as source.
+            // The node's own connections have the cluster IP as their source, because `kube-ipvs0` has that address.
             (Masquerade::NotPods, None) | (Masquerade::Never, _) => {
                 Some(self.commented(SetId::ClusterIp, FROM_TO).jump(names::MARK_MASQ))
             }
