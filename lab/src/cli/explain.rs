@@ -30,7 +30,7 @@ use svclab_sim::cluster::{NodeReadError, NodeState};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    /// An archive of `svclab collect`, `-` is standard input; or the bundle of a failed step, which knows its probe.
+    /// An archive of `svclab collect` (`-`: standard input), or the bundle of a failed step, which contains the probe.
     #[arg(value_name = "NODE.tar|BUNDLE", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses"])]
     archive: Option<PathBuf>,
     /// The caller. For an archive: node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME; for a dump: an address, or node for the

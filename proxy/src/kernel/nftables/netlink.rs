@@ -97,12 +97,12 @@ impl NetlinkTable {
 }
 
 /// Combines each range's first key (`true`) and the first key after it (`false`), in any order.
-fn plain_ranges(set: &'static str, told: impl Iterator<Item = (ElementKey, bool)>) -> Vec<Element> {
-    let mut told: Vec<(ElementKey, bool)> = told.collect();
+fn plain_ranges(set: &'static str, elements: impl Iterator<Item = (ElementKey, bool)>) -> Vec<Element> {
+    let mut elements: Vec<(ElementKey, bool)> = elements.collect();
     // A range's end precedes the next range's begin.
-    told.sort_unstable();
+    elements.sort_unstable();
     let (mut ranges, mut open) = (Vec::new(), None);
-    for (key, begins) in told {
+    for (key, begins) in elements {
         if let (Some(first), Some(last)) = (open.take(), key.preceding()) {
             ranges.push(Element { set, key: first, value: ElementValue::To(last) });
         }

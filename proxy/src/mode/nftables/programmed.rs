@@ -10,8 +10,8 @@ use super::shared_chains::SharedChain;
 use crate::nftables::{Name, NftChange};
 use crate::plan::NodePlan;
 
-/// Unused chains are deleted, and spare chains created, after this time: kernels before 6.2 answer EBUSY right after
-/// the last element that refers to a chain is deleted (kubernetes/kubernetes#122604), and syncs are not delayed.
+/// The delay before unused chains are deleted and spare chains are created. Kernels before 6.2 answer EBUSY right after
+/// the last element that refers to a chain is deleted (kubernetes#122604); the delay also keeps this work out of syncs.
 const SETTLE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
