@@ -3,7 +3,7 @@
 use svclab_oracle::Mode;
 use svclab_sim::network::{Journey, Outcomes, PacketVerdict};
 use svclab_sim::rules::ChainPolicy;
-use svclab_sim::trace::{DropReason, Event};
+use svclab_sim::trace::{DropReason, Event, Trace};
 
 /// What decided an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,42 +77,78 @@ fn of_table(table: &str, chain: &str) -> RuleOwner {
 /// Returns the last rule that translated, rejected or dropped the request.
 #[must_use]
 pub fn decider(journey: &Journey) -> Option<Decider> {
-    let (mut last, mut decided) = (None, None);
-    for event in &journey.request.trace {
-        match event {
-            Event::Matched(rule) => {
-                last = Some(Decider {
-                    program: of_chain(rule.chain()),
-                    chain: Some(rule.chain().to_owned()),
-                    text: format!("{} in {}: {rule}", rule.number(), rule.table()),
-                });
-            }
-            Event::NftMatched(rule) => {
-                let program = of_table(rule.table(), rule.chain());
-                let chain = Some(rule.chain().to_owned());
-                last = Some(Decider { program, chain, text: format!("{}: {rule}", rule.place()) });
-            }
-            Event::Scheduled { service, server, .. } => {
-                let text = format!("the virtual server {service} leads to {server}");
-                decided = Some(Decider { program: RuleOwner::Proxy(Mode::Ipvs), chain: None, text });
-            }
-            Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
-            Event::Lost(DropReason::Rule(_) | DropReason::NftRule(_)) => decided.clone_from(&last),
-            Event::Policy(table, hook, ChainPolicy::Drop) => {
-                let text = format!("the policy of {} in {table}", hook.chain());
-                decided = Some(Decider { program: RuleOwner::Unknown, chain: None, text });
-            }
-            Event::Lost(DropReason::NftPolicy(chain)) => {
-                decided = Some(Decider {
-                    program: of_table(chain.table(), chain.chain()),
-                    chain: Some(chain.chain().to_owned()),
-                    text: format!("the policy of {}", chain.place()),
-                });
-            }
-            _ => {}
+    let mut decided = None;
+    walk(&journey.request.trace, |event, last| match event {
+        Event::Scheduled { service, server, .. } => {
+            let text = format!("the virtual server {service} leads to {server}");
+            decided = Some(Decider { program: RuleOwner::Proxy(Mode::Ipvs), chain: None, text });
+        }
+        Event::Translated { by: "DNAT", .. } => decided = last(),
+        event => decided = refused_by(event, last).or(decided.take()),
+    });
+    decided
+}
+
+/// Returns the rule that masqueraded the request: the one that marked it, if that is not the proxy's.
+#[must_use]
+pub fn masquerader(journey: &Journey) -> Option<Decider> {
+    let (mut marker, mut decided): (Option<Decider>, Option<Decider>) = (None, None);
+    walk(&journey.request.trace, |event, last| match event {
+        Event::Mark { to, .. } => marker = last().filter(|_| *to != 0),
+        Event::Translated { by: "SNAT", .. } => {
+            let foreign = marker.take().filter(|marker| !matches!(marker.program, RuleOwner::Proxy(_)));
+            decided = foreign.or_else(last);
+        }
+        _ => {}
+    });
+    decided
+}
+
+/// Returns the rule that rejected or dropped the answer, the reset or the ICMP error.
+#[must_use]
+pub fn answer_refuser(journey: &Journey) -> Option<Decider> {
+    let mut decided = None;
+    walk(&journey.reply.as_ref()?.trace, |event, last| decided = refused_by(event, last).or(decided.take()));
+    decided
+}
+
+/// Calls `visit` with each event, and a way to get the rule that matched last before it.
+fn walk(trace: &Trace, mut visit: impl FnMut(&Event, &dyn Fn() -> Option<Decider>)) {
+    let mut matched = None;
+    for event in trace {
+        if matches!(event, Event::Matched(_) | Event::NftMatched(_)) {
+            matched = Some(event);
+        } else {
+            visit(event, &|| matched.and_then(matched_rule));
         }
     }
-    decided
+}
+
+fn matched_rule(event: &Event) -> Option<Decider> {
+    let (program, rule, text) = match event {
+        Event::Matched(rule) => {
+            (of_chain(rule.chain()), rule, format!("{} in {}: {rule}", rule.number(), rule.table()))
+        }
+        Event::NftMatched(rule) => (of_table(rule.table(), rule.chain()), rule, format!("{}: {rule}", rule.place())),
+        _ => return None,
+    };
+    Some(Decider { program, chain: Some(rule.chain().to_owned()), text })
+}
+
+fn refused_by(event: &Event, last: &dyn Fn() -> Option<Decider>) -> Option<Decider> {
+    match event {
+        Event::Rejected(_) | Event::Lost(DropReason::Rule(_) | DropReason::NftRule(_)) => last(),
+        Event::Policy(table, hook, ChainPolicy::Drop) => {
+            let text = format!("the policy of {} in {table}", hook.chain());
+            Some(Decider { program: RuleOwner::Unknown, chain: None, text })
+        }
+        Event::Lost(DropReason::NftPolicy(chain)) => Some(Decider {
+            program: of_table(chain.table(), chain.chain()),
+            chain: Some(chain.chain().to_owned()),
+            text: format!("the policy of {}", chain.place()),
+        }),
+        _ => None,
+    }
 }
 
 /// Returns the first journey with this verdict.

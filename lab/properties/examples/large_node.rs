@@ -1,5 +1,5 @@
 //! Writes the archive of a large cluster's node: `cargo run --release -p svclab-properties --example large_node -- 5000
-//! 10 nftables node.tar`, then `svclab audit node.tar`.
+//! 10 5000 nftables node.tar` (services, endpoints of each, nodes), then `svclab audit node.tar`.
 
 use std::error::Error;
 use std::fs::File;
@@ -11,27 +11,25 @@ use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, Objec
 use svclab_properties::proxies::Proxies;
 use svclab_properties::snapshots::snapshot;
 
-const NODES: usize = 50;
-
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [services, endpoints, mode, file] = arguments.as_slice() else {
-        return Err("expected: SERVICES ENDPOINTS MODE FILE".into());
+    let [services, endpoints, nodes, mode, file] = arguments.as_slice() else {
+        return Err("expected: SERVICES ENDPOINTS NODES MODE FILE".into());
     };
     let mode = Mode::ALL.into_iter().find(|known| known.name() == mode).ok_or("no such mode")?;
-    let cluster = cluster(services.parse()?, endpoints.parse()?, mode)?;
+    let cluster = cluster(services.parse()?, endpoints.parse()?, nodes.parse()?, mode)?;
     let snapshot = snapshot(&cluster, "node-1", &Proxies::synced(&cluster, "node-1")?.dump());
     snapshot.write(BufWriter::new(File::create(file)?))?;
     Ok(())
 }
 
-fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<ClusterModel, Box<dyn Error>> {
+fn cluster(services: usize, endpoints: usize, nodes: usize, mode: Mode) -> Result<ClusterModel, Box<dyn Error>> {
     let mut objects = Objects::default();
     let mut world = World { cni: Cni::Bridge, ..World::default() };
     world.proxy.mode = mode;
-    world.proxy.detect_local = DetectLocalMode::ClusterCidr(vec!["10.244.0.0/14".parse()?]);
-    for node in 1..=NODES {
-        let (name, address) = (format!("node-{node}"), format!("172.18.0.{node}"));
+    world.proxy.detect_local = DetectLocalMode::ClusterCidr(vec!["100.64.0.0/10".parse()?]);
+    for node in 1..=nodes {
+        let (name, address) = (format!("node-{node}"), format!("172.18.{}.{}", node / 250, node % 250 + 1));
         objects.nodes.push(serde_json::from_value(json!({
             "metadata": {"name": name},
             "spec": {"podCIDRs": [range(node)]},
@@ -44,12 +42,12 @@ fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<ClusterModel
             ..NodeMachine::default()
         });
     }
-    let mut next = vec![1usize; NODES + 1];
+    let mut next = vec![1usize; nodes + 1];
     for service in 0..services {
         let name = format!("svc-{service}");
         let mut all: Vec<Value> = Vec::new();
         for number in 0..endpoints {
-            let node = (service + number) % NODES + 1;
+            let node = (service + number) % nodes + 1;
             next[node] += 1;
             let (address, pod) = (pod_address(node, next[node]), format!("pod-{service}-{number}"));
             all.push(json!({"addresses": [address], "nodeName": format!("node-{node}"), "conditions": {"ready": true},
@@ -100,11 +98,10 @@ fn spec(service: usize, name: &str) -> Value {
 }
 
 fn range(node: usize) -> String {
-    format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
+    format!("100.{}.{}.0/24", 64 + node / 256, node % 256)
 }
 
 /// Gives each node 100 pod addresses, which further endpoints share.
 fn pod_address(node: usize, number: usize) -> String {
-    let number = number % 100 + 1;
-    format!("10.{}.{}.{}", 244 + node / 16, node % 16 * 16 + number / 250, number % 250 + 1)
+    format!("100.{}.{}.{}", 64 + node / 256, node % 256, number % 100 + 1)
 }

@@ -70,14 +70,14 @@ fn broken_rule(rule: &'static str, node: &str, finding: &Finding) -> BrokenRule 
 }
 
 fn nothing_judged(reports: &BTreeMap<String, Report>) -> Option<String> {
-    let (node, report) = reports.iter().find(|(_, report)| !report.judged())?;
+    let (node, report) = reports.iter().find(|(_, report)| report.judged == 0)?;
     let why = report.not_judged.first().map_or("there is no service", |one| one.why.as_str());
     Some(format!("no call could be judged on {node}: {why}"))
 }
 
 fn summary(report: &Report) -> String {
     let mut text = match kinds(report) {
-        kinds if kinds.is_empty() => format!("no finding in {} calls", report.calls),
+        kinds if kinds.is_empty() => format!("no finding in {} calls", report.judged),
         kinds => kinds.join(", "),
     };
     let open: usize = report.not_judged.iter().map(|one| one.count).sum();
@@ -90,9 +90,11 @@ fn summary(report: &Report) -> String {
 fn kinds(report: &Report) -> Vec<String> {
     let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for finding in report.wrong() {
-        let services = by_kind.entry(finding.kind).or_default();
-        if !services.contains(&finding.service.as_str()) {
-            services.push(&finding.service);
+        let known = by_kind.entry(finding.kind).or_default();
+        for service in &finding.services {
+            if !known.contains(&service.as_str()) {
+                known.push(service);
+            }
         }
     }
     by_kind.into_iter().map(|(kind, services)| format!("{kind} of {}", services.join(" and "))).collect()
@@ -118,8 +120,11 @@ fn one_line(finding: &Finding) -> String {
 
 fn fits(wanted: &FindingFile, finding: &Finding) -> bool {
     let is_of = |service: &ServiceRef| match &service.port {
-        Some(_) => finding.service == service.to_string(),
-        None => finding.service.split(':').next() == Some(service.key.to_string().as_str()),
+        Some(_) => finding.services.contains(&service.to_string()),
+        None => {
+            let key = service.key.to_string();
+            finding.services.iter().any(|one| one.split(':').next() == Some(key.as_str()))
+        }
     };
     let causes = wanted.cause.iter().flat_map(|cause| &cause.0);
     wanted.kind.id() == finding.kind
@@ -143,38 +148,21 @@ mod tests {
     fn finding(kind: &'static str, service: &str, cause: &str) -> Finding {
         Finding {
             kind,
-            title: "",
             service: service.to_owned(),
+            services: vec![service.to_owned()],
+            service_count: 1,
             protocol: "TCP",
             frontend: "cluster IP",
             calls: vec!["the node → 10.96.0.1:80/TCP".to_owned()],
             count: 1,
-            promised: String::new(),
-            because: Vec::new(),
-            rules: Vec::new(),
             found: "lost".to_owned(),
             cause: cause.to_owned(),
-            known: None,
-            way: String::new(),
+            ..Finding::default()
         }
     }
 
     fn report(findings: Vec<Finding>) -> Report {
-        Report {
-            node: "node-a".to_owned(),
-            taken: String::new(),
-            mode: "iptables",
-            service_ports: 2,
-            frontends: 2,
-            calls: 12,
-            no_promise: 0,
-            unsettled: 0,
-            rules: BTreeMap::new(),
-            findings,
-            not_judged: Vec::new(),
-            assumed: Vec::new(),
-            unread: Vec::new(),
-        }
+        Report { node: "node-a".to_owned(), calls: 12, judged: 12, findings, ..Report::default() }
     }
 
     fn judged(findings: Vec<Finding>, wanted: &str) -> (String, Vec<String>) {
@@ -226,7 +214,7 @@ mod tests {
 
     #[test]
     fn an_audit_without_calls_is_not_judged() {
-        let reports = BTreeMap::from([("node-a".to_owned(), Report { calls: 0, ..report(Vec::new()) })]);
+        let reports = BTreeMap::from([("node-a".to_owned(), Report { calls: 0, judged: 0, ..report(Vec::new()) })]);
         let why = judge(&[], &reports).not_judged;
         assert_eq!(why.as_deref(), Some("no call could be judged on node-a: there is no service"));
     }

@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use svclab_oracle::{Family, FrontendKind, Protocol, ServiceFrontend, address};
 
-use super::finding::Gathered;
+use super::gathered::Gathered;
 use super::sources::{AuditCaller, SourceKind};
 use super::stale::Lead;
 use super::{Audit, AuditCall};

@@ -1,11 +1,11 @@
 use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
-use svclab_sim::network::{Outcomes, PacketVerdict};
+use svclab_sim::network::{HostId, Journey, LegEnd, Outcomes, PacketVerdict, ReplyFailure};
 use svclab_sim::trace::DropReason;
 
 use super::{AuditCall, FindingKind, SourceKind};
-use crate::decider::{Decider, RuleOwner};
+use crate::decider::{Decider, RuleOwner, answer_refuser, decider, masquerader};
 use crate::judge::{Fault, FaultKind};
 use crate::settings::AuditedProxy;
 
@@ -14,37 +14,91 @@ pub(super) struct ServiceEndpoints<'a> {
     pub(super) is_any: bool,
 }
 
+/// The likely cause of a fault.
+pub(super) struct Cause {
+    pub(super) text: String,
+    /// Whether it is a setting, a route, a policy or another program's rule, which may break any service.
+    pub(super) node_wide: bool,
+}
+
+impl Cause {
+    pub(super) fn node_wide(text: String) -> Cause {
+        Cause { text, node_wide: true }
+    }
+
+    fn of_service(text: impl Into<String>) -> Cause {
+        Cause { text: text.into(), node_wide: false }
+    }
+}
+
+/// `node` is the audited node: routes and settings of other machines are not the node's.
 pub(super) fn cause(
     fault: &Fault,
-    decider: Option<&Decider>,
+    journey: Option<&Journey>,
     proxy: &AuditedProxy,
     endpoints: &ServiceEndpoints<'_>,
-) -> String {
-    let other = decider.and_then(|decider| shadow(decider, proxy));
-    if let Some(other) = other.filter(|_| fault.kind != FaultKind::MissingEndpoint) {
-        return other;
+    node: HostId,
+) -> Cause {
+    let is_lost_answer = matches!(
+        fault.found,
+        Some(PacketVerdict::Rejected { delivered: false, .. } | PacketVerdict::Refused { delivered: false, .. })
+    );
+    let decided = journey.and_then(|journey| match fault.kind {
+        FaultKind::MissingEndpoint | FaultKind::Share | FaultKind::Affinity => None,
+        FaultKind::Source => masquerader(journey),
+        FaultKind::Answer => answer_refuser(journey),
+        FaultKind::Refusal if is_lost_answer => answer_refuser(journey),
+        _ => decider(journey),
+    });
+    if let Some(other) = decided.as_ref().and_then(|decider| shadow(decider, proxy)) {
+        return Cause::node_wide(other);
     }
     match fault.kind {
-        FaultKind::NotTranslated => {
-            format!("nothing of the proxy's (mode {}) stands for this address and port", proxy.settings.mode.name())
+        FaultKind::NotTranslated => Cause::of_service(format!(
+            "no rule of the proxy (mode {}) serves this address and port",
+            proxy.settings.mode.name()
+        )),
+        FaultKind::WrongEndpoint => Cause::of_service(wrong_endpoint(fault, endpoints)),
+        FaultKind::MissingEndpoint => {
+            Cause::of_service("no rule leads to it: the endpoint is new, or the proxy has missed it")
         }
-        FaultKind::Dropped | FaultKind::Rejected => match decider {
-            Some(decider) => format!("decided by {}", decider.text),
-            None => "no rule decided it: the way there does not exist, or kernel settings forbid it".to_owned(),
-        },
-        FaultKind::WrongEndpoint => wrong_endpoint(fault, endpoints),
-        FaultKind::MissingEndpoint => "no rule leads to it: the endpoint is new, or the proxy has missed it".to_owned(),
-        FaultKind::Share => "the probabilities of the rules do not belong to the number of endpoints".to_owned(),
-        FaultKind::Source => {
-            "the rules that mark packets for masquerade, or the masquerade rule, are missing or too many".to_owned()
+        FaultKind::Share => Cause::of_service("the rules' probabilities do not fit the number of endpoints"),
+        FaultKind::Affinity => {
+            Cause::of_service("the rules that remember clients are missing, or have another time-out")
         }
-        FaultKind::Answer => "the way back is another, or a rule meets the answer".to_owned(),
-        FaultKind::Delivered => match decider {
-            Some(decider) => format!("led there by {}", decider.text),
-            None => "nothing on the way refuses it".to_owned(),
+        FaultKind::Source => match decided {
+            Some(decider) => Cause::of_service(format!("masqueraded by {}", decider.text)),
+            None => Cause::of_service("no rule masquerades it"),
         },
-        FaultKind::Refusal => "another kind of refusal stands there".to_owned(),
-        FaultKind::Affinity => "the rules that remember clients are missing, or have another time-out".to_owned(),
+        FaultKind::Dropped | FaultKind::Rejected | FaultKind::Answer | FaultKind::Delivered | FaultKind::Refusal => {
+            match decided {
+                Some(decider) => Cause::of_service(format!("decided by {}", decider.text)),
+                None => without_rule(fault, journey, node),
+            }
+        }
+    }
+}
+
+/// Returns the cause if no rule decided.
+fn without_rule(fault: &Fault, journey: Option<&Journey>, node: HostId) -> Cause {
+    let lost = |by: HostId, why: &DropReason| Cause { text: why.to_string(), node_wide: by == node };
+    let end = journey.and_then(|journey| journey.reply.as_ref()).map(|reply| &reply.end);
+    match (&fault.found, end) {
+        (Some(PacketVerdict::Dropped { by, why }), _) => lost(*by, why),
+        (Some(PacketVerdict::Unanswered { why: ReplyFailure::Lost { host, why }, .. }), _) => lost(*host, why),
+        (Some(PacketVerdict::Unanswered { why: ReplyFailure::WrongSource { .. }, .. }), _) => {
+            Cause::of_service("the answer is not translated back")
+        }
+        (Some(PacketVerdict::Unanswered { why: ReplyFailure::Strayed { .. }, .. }), _) => {
+            Cause::of_service("the answer's route leads to another machine")
+        }
+        (Some(PacketVerdict::Refused { delivered: true, at, .. }), _) => {
+            Cause::of_service(format!("nothing listens at {at}"))
+        }
+        (Some(PacketVerdict::Rejected { .. } | PacketVerdict::Refused { .. }), Some(LegEnd::Lost { host, why })) => {
+            lost(*host, why)
+        }
+        _ => Cause::of_service("no rule decides it"),
     }
 }
 

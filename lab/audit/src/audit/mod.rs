@@ -3,7 +3,10 @@
 mod calls;
 mod cause;
 mod finding;
+mod gathered;
 mod rules;
+mod setting;
+mod settled;
 mod sources;
 mod stale;
 
@@ -32,8 +35,11 @@ pub use rules::{RuleTallies, RuleTally};
 pub use sources::{AuditCaller, SourceKind};
 
 use calls::other_port;
-use finding::Gathered;
+use gathered::Gathered;
+use setting::{NodeParts, Settings};
 use sources::{Finder, Sources};
+
+const UNKNOWN_LOCAL: &str = "the source address depends on how the proxy tells pods from others, which is not known";
 
 /// Settings of [`audit`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,12 +96,13 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
         machines: &machines,
         sources: &sources,
         frontends: &frontends,
-        unsettled: finding::unsettled(objects, &snapshot.taken, options.settle_seconds),
+        settings: Settings::of(NodeParts { snapshot, state: &state, around: &around }, proxy.settings.mode),
+        unsettled: settled::unsettled(objects, &snapshot.taken, options.settle_seconds),
     };
     let mut gathered = audit.every(&frontends);
     audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
-    Ok(gathered.report(&audit, &frontends))
+    Ok(gathered.report(&frontends))
 }
 
 /// Returns a part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.
@@ -126,6 +133,7 @@ struct Audit<'a> {
     machines: &'a Machines,
     sources: &'a Sources,
     frontends: &'a [ServiceFrontend],
+    settings: Settings<'a>,
     unsettled: BTreeSet<(String, String)>,
 }
 
@@ -136,13 +144,13 @@ struct AuditCall<'a> {
 }
 
 impl<'a> Audit<'a> {
-    fn every(&self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
+    fn every(&'a self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // More parts than processors: large services are often neighbours in the list.
         let parts = frontends.chunks(frontends.len().div_ceil(processors * 8).max(1)).collect::<Vec<_>>();
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut gathered = Gathered::new(self.machines, self.known, self.proxy);
+            let mut gathered = Gathered::new(self);
             while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 part.iter().for_each(|frontend| self.frontend(frontend, &mut gathered));
             }
@@ -150,7 +158,7 @@ impl<'a> Audit<'a> {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
-            let mut all = Gathered::new(self.machines, self.known, self.proxy);
+            let mut all = Gathered::new(self);
             for thread in threads {
                 match thread.join() {
                     Ok(gathered) => all.merge(gathered),
@@ -210,17 +218,27 @@ impl<'a> Audit<'a> {
             return;
         }
         let thorough = asked.source.kind == SourceKind::Pod && asked.frontend.address.is_some();
-        let faults = self.faults(&flow, &found, &promise, thorough);
+        let faults = self.faults(self.machines, &flow, &found, &promise, thorough);
         if faults.is_empty() {
             gathered.held(&promise);
         }
+        let (open, faults): (Vec<Fault>, Vec<Fault>) =
+            faults.into_iter().partition(|fault| fault.kind == FaultKind::Source && !self.proxy.configured);
+        if !open.is_empty() {
+            gathered.not_judged(asked, UNKNOWN_LOCAL.to_owned());
+        }
         for fault in faults {
-            if fault.kind == FaultKind::Source && !self.proxy.configured {
-                gathered.unknown_source += 1;
-                continue;
-            }
             gathered.fault(asked, &promise, fault, Some(&found));
         }
+    }
+
+    /// Returns the kernel setting whose right value mends the call.
+    fn wrong_setting(&self, asked: &AuditCall<'_>, promise: &Promise) -> Option<&str> {
+        let flow = self.flow(asked);
+        self.settings.culprit(|machines| {
+            let found = machines.network.outcomes(&flow);
+            found.is_ok_and(|found| self.faults(machines, &flow, &found, promise, false).is_empty())
+        })
     }
 
     fn flow(&self, asked: &AuditCall<'_>) -> Flow {
@@ -233,12 +251,18 @@ impl<'a> Audit<'a> {
     }
 
     /// `thorough` also checks that a client without affinity is not bound.
-    fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise, thorough: bool) -> Vec<Fault> {
+    fn faults(
+        &self,
+        machines: &Machines,
+        flow: &Flow,
+        found: &Outcomes,
+        promise: &Promise,
+        thorough: bool,
+    ) -> Vec<Fault> {
         if promise.rests_on(Rule::Relayed) && matches!(promise.verdict, PromisedVerdict::Deliver(_)) {
-            return self.not_relayed(flow, found);
+            return self.not_relayed(machines, flow, found);
         }
-        let judge =
-            Judge { world: &self.cluster.world, network: &self.machines.network, machine_of: None, strays: false };
+        let judge = Judge { world: &self.cluster.world, network: &machines.network, machine_of: None, strays: false };
         let mut faults = judge.faults(flow, found, promise);
         // A packet that is not delivered misses every endpoint: only the first fault is reported.
         if faults
@@ -258,14 +282,12 @@ impl<'a> Audit<'a> {
 
     /// Checks only that the packet reaches a socket of the node (in userspace mode, at another port): a relay's choice
     /// of endpoint is in no snapshot.
-    fn not_relayed(&self, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
+    fn not_relayed(&self, machines: &Machines, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
         let is_relay = |at: &SocketAddr| self.proxy.settings.mode != Mode::Userspace || at.port() != flow.to.port();
         let unknown = self.snapshot.sockets.is_none();
         let relayed = |verdict: &Found| match verdict {
-            Found::Answered { by, at, .. } | Found::Unanswered { by, at, .. } => {
-                *by == self.machines.node && is_relay(at)
-            }
-            Found::Refused { by, at, .. } => unknown && *by == self.machines.node && is_relay(at),
+            Found::Answered { by, at, .. } | Found::Unanswered { by, at, .. } => *by == machines.node && is_relay(at),
+            Found::Refused { by, at, .. } => unknown && *by == machines.node && is_relay(at),
             Found::Rejected { .. } | Found::Dropped { .. } => false,
         };
         let wrong = found.outcomes.iter().filter(|one| !relayed(&one.verdict));
@@ -278,7 +300,7 @@ impl<'a> Audit<'a> {
             },
             says: format!(
                 "to be relayed by the proxy, and: {}",
-                svclab_sim::render::verdict(&self.machines.network, verdict)
+                svclab_sim::render::verdict(&machines.network, verdict)
             ),
             found: Some(verdict.clone()),
         };

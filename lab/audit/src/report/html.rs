@@ -1,4 +1,4 @@
-use super::{by_kind, count, known, looked_at, verdict};
+use super::{by_kind, count, known, looked_at, services, subject, verdict};
 use crate::audit::{Finding, Report};
 use crate::page::{Html, page};
 
@@ -14,7 +14,7 @@ pub fn html(report: &Report) -> String {
             html.leaf("span", "code", &report.node);
         });
         html.leaf("p", "soft", &looked_at(report));
-        let class = match (report.is_clean(), report.judged() && report.not_judged.is_empty()) {
+        let class = match (report.is_clean(), report.is_complete()) {
             (false, _) => "verdict bad",
             (true, false) => "verdict note",
             (true, true) => "verdict good",
@@ -41,7 +41,8 @@ fn facts(html: &mut Html, report: &Report) {
     let numbers = [
         ("Service ports", report.service_ports),
         ("Addresses", report.frontends),
-        ("Calls judged", report.calls),
+        ("Calls judged", report.judged),
+        ("Calls not judged", report.calls - report.judged),
         ("Calls without a promise", report.no_promise),
         ("Addresses not settled", report.unsettled),
     ];
@@ -84,9 +85,8 @@ fn one(html: &mut Html, finding: &Finding, unfolded: bool) {
     let (folded, open) = ([("class", "card")], [("class", "card"), ("open", "open")]);
     html.element("details", if unfolded { &open } else { &folded }, |html| {
         html.element("summary", &[], |html| {
-            html.leaf("strong", "", &finding.service);
-            html.text(&format!("{} ", finding.protocol));
-            html.leaf("span", "soft", &format!("{}, {}", finding.frontend, count(finding.count, "call")));
+            html.leaf("strong", "", &subject(finding));
+            html.leaf("span", "soft", &count(finding.count, "call"));
         });
         html.element("div", &[("class", "inside")], |html| {
             html.element("dl", &[("class", "rows")], |html| columns(html, finding));
@@ -101,6 +101,9 @@ fn one(html: &mut Html, finding: &Finding, unfolded: bool) {
 }
 
 fn columns(html: &mut Html, finding: &Finding) {
+    if let Some(services) = services(finding) {
+        html.row("Services", |html| html.text(&services));
+    }
     html.row("Call", |html| {
         for call in &finding.calls {
             html.leaf("div", "code", call);
@@ -147,7 +150,9 @@ fn rest(html: &mut Html, report: &Report) {
             });
         });
     }
-    for (title, lines) in [("Assumed", &report.assumed), ("Not read", &report.unread)] {
+    for (title, lines) in
+        [("Not looked at", &report.incomplete), ("Assumed", &report.assumed), ("Not read", &report.unread)]
+    {
         if !lines.is_empty() {
             html.leaf("h2", "", title);
             html.list(lines.iter().map(String::as_str));
@@ -159,13 +164,15 @@ fn rest(html: &mut Html, report: &Report) {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::audit::{NotJudged, RuleTallies};
+    use crate::audit::NotJudged;
 
     fn sample() -> Report {
         let finding = |service: &str, way: &str| Finding {
             kind: "dropped",
             title: "Packets are dropped that should be delivered",
             service: service.to_owned(),
+            services: vec![service.to_owned()],
+            service_count: 1,
             protocol: "TCP",
             frontend: "cluster IP",
             calls: vec!["pod default/a → 10.96.0.1:80/TCP".to_owned()],
@@ -185,9 +192,8 @@ mod tests {
             service_ports: 2,
             frontends: 2,
             calls: 12,
+            judged: 12,
             no_promise: 1,
-            unsettled: 0,
-            rules: RuleTallies::new(),
             findings: vec![finding("default/web:http", "nat PREROUTING\n  <rule>\n"), finding("default/<b>", "")],
             not_judged: vec![NotJudged {
                 why: "a match that is not read".to_owned(),
@@ -195,7 +201,7 @@ mod tests {
                 first: "a & b".to_owned(),
             }],
             assumed: vec!["bridges forward".to_owned()],
-            unread: Vec::new(),
+            ..Report::default()
         }
     }
 
@@ -215,6 +221,7 @@ mod tests {
     fn a_clean_audit_says_so() {
         let clean = Report { findings: Vec::new(), not_judged: Vec::new(), ..sample() };
         assert!(html(&clean).contains("verdict good\">nothing is wrong"));
-        assert!(html(&Report { calls: 0, ..clean }).contains("verdict note\">nothing was judged"));
+        let none = html(&Report { calls: 0, judged: 0, ..clean });
+        assert!(none.contains("verdict note\">not judged: there was no call to judge"));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::looked_at;
+use super::{count, gaps, looked_at, subject};
 use crate::audit::{Finding, Report};
 use crate::page::escaped as escape;
 
@@ -12,23 +12,23 @@ use crate::page::escaped as escape;
 pub fn junit(report: &Report) -> String {
     let mut services: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
     for finding in report.wrong() {
-        services.entry(format!("{} {}", finding.service, finding.protocol)).or_default().push(finding);
+        let name = match finding.service_count {
+            0 | 1 => format!("{} {}", finding.service, finding.protocol).trim_end().to_owned(),
+            _ => format!("{}: {}", subject(finding), finding.cause),
+        };
+        services.entry(name).or_default().push(finding);
     }
-    let (failures, skipped) = (services.len(), report.not_judged.len() + usize::from(!report.judged()));
-    let tests = failures + skipped + usize::from(report.judged());
+    let skipped = skipped(report);
+    let (failures, skips) = (services.len(), skipped.len());
+    let tests = failures + skips + usize::from(report.judged > 0);
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" \
-         errors=\"0\" skipped=\"{skipped}\">\n",
+         errors=\"0\" skipped=\"{skips}\">\n",
         escape(&looked_at(report))
     );
     let class = escape(&format!("audit.{}.{}", report.node, report.mode));
-    if report.judged() {
+    if report.judged > 0 {
         let _ = writeln!(xml, "    <testcase classname=\"{class}\" name=\"every other service port\"/>");
-    } else {
-        let _ = writeln!(
-            xml,
-            "    <testcase classname=\"{class}\" name=\"audit\"><skipped message=\"nothing was judged\"/></testcase>"
-        );
     }
     for (service, findings) in services {
         let _ = writeln!(xml, "    <testcase classname=\"{class}\" name=\"{}\">", escape(&service));
@@ -40,8 +40,8 @@ pub fn junit(report: &Report) -> String {
         }
         xml.push_str("      </failure>\n    </testcase>\n");
     }
-    for one in &report.not_judged {
-        let (name, why) = (escape(&format!("not judged: {}", one.first)), escape(&one.why));
+    for (name, why) in skipped {
+        let (name, why) = (escape(&name), escape(&why));
         let _ = writeln!(
             xml,
             "    <testcase classname=\"{class}\" name=\"{name}\"><skipped message=\"{why}\"/></testcase>"
@@ -49,6 +49,15 @@ pub fn junit(report: &Report) -> String {
     }
     xml.push_str("  </testsuite>\n</testsuites>\n");
     xml
+}
+
+/// Returns the name of each skipped case, and why it was skipped.
+fn skipped(report: &Report) -> Vec<(String, String)> {
+    let gaps = gaps(report).into_iter().map(|gap| ("the whole node".to_owned(), gap));
+    let calls = report.not_judged.iter().map(|one| (format!("not judged: {}", one.first), one.why.clone()));
+    let late = format!("{} changed too late to be judged", count(report.unsettled, "frontend"));
+    let late = (report.unsettled > 0).then(|| ("not settled".to_owned(), late));
+    gaps.chain(calls).chain(late).collect()
 }
 
 fn words(finding: &Finding) -> String {

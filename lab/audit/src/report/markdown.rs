@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{by_kind, count, known, looked_at, verdict};
+use super::{by_kind, count, known, looked_at, services, subject, verdict};
 use crate::audit::{Finding, Report};
 
 /// Returns the Markdown.
@@ -10,7 +10,7 @@ pub fn markdown(report: &Report) -> String {
         "# Service proxy audit of {}\n\n{}.\n\n**{}.**\n",
         plain(&report.node),
         plain(&looked_at(report)),
-        verdict(report)
+        plain(&verdict(report))
     );
     if !report.findings.is_empty() {
         text.push_str("\n| kind | findings | meaning |\n| --- | ---: | --- |\n");
@@ -33,7 +33,9 @@ pub fn markdown(report: &Report) -> String {
     for one in &report.not_judged {
         let _ = writeln!(text, "- {} ({})", code(&one.why), count(one.count, "call"));
     }
-    for (title, lines) in [("Assumed", &report.assumed), ("Not read", &report.unread)] {
+    for (title, lines) in
+        [("Not looked at", &report.incomplete), ("Assumed", &report.assumed), ("Not read", &report.unread)]
+    {
         if !lines.is_empty() {
             let _ = writeln!(text, "\n## {title}\n");
         }
@@ -45,14 +47,10 @@ pub fn markdown(report: &Report) -> String {
 }
 
 fn one(text: &mut String, finding: &Finding) {
-    let _ = writeln!(
-        text,
-        "\n## {}: {} {} ({})\n",
-        finding.kind,
-        plain(&finding.service),
-        finding.protocol,
-        finding.frontend
-    );
+    let _ = writeln!(text, "\n## {}: {}\n", finding.kind, plain(&subject(finding)));
+    if let Some(services) = services(finding) {
+        let _ = writeln!(text, "- **Services:** {}", plain(&services));
+    }
     let _ =
         writeln!(text, "- **Call:** {}", finding.calls.iter().map(|call| code(call)).collect::<Vec<_>>().join(", "));
     if finding.count > finding.calls.len() {

@@ -27,11 +27,17 @@ pub fn json(report: &Report) -> Result<String, serde_json::Error> {
 /// Returns counts, findings by kind, and the verdict.
 #[must_use]
 pub fn summary(report: &Report) -> String {
-    let mut text = format!("{}\n", looked_at(report));
+    let mut text = head(report);
     for (kind, title, all) in by_kind(report) {
         text += &format!("  {:>5}  {kind:<18} {title}\n", all.len());
     }
     text + &format!("{}\n", verdict(report))
+}
+
+/// Returns the first lines: what was judged, and what was not looked at.
+fn head(report: &Report) -> String {
+    let gaps = report.incomplete.iter().map(|gap| format!("  not looked at: {gap}\n"));
+    format!("{}\n{}", looked_at(report), gaps.collect::<String>())
 }
 
 /// Groups findings by kind, the most frequent kind first.
@@ -60,12 +66,13 @@ fn known(report: &Report) -> BTreeMap<&str, usize> {
 
 fn looked_at(report: &Report) -> String {
     format!(
-        "{} at {}, mode {}: {} with {}, {} judged",
+        "{} at {}, mode {}: {} with {}, judged {} of {}",
         report.node,
         report.taken,
         report.mode,
         count(report.service_ports, "service port"),
         count(report.frontends, "address"),
+        report.judged,
         count(report.calls, "call"),
     )
     .replace("addresss", "addresses")
@@ -74,12 +81,41 @@ fn looked_at(report: &Report) -> String {
 fn verdict(report: &Report) -> String {
     let wrong = report.wrong().count();
     if wrong > 0 {
-        let services: BTreeSet<&str> = report.wrong().map(|finding| finding.service.as_str()).collect();
-        return format!("{} of {}", count(wrong, "finding"), count(services.len(), "service port"));
+        let services: BTreeSet<&String> = report.wrong().flat_map(|finding| &finding.services).collect();
+        let most = report.wrong().map(|finding| finding.service_count).max().unwrap_or(0);
+        return format!("{} of {}", count(wrong, "finding"), count(services.len().max(most), "service port"));
     }
-    match (report.judged(), report.not_judged.is_empty() && report.unsettled == 0) {
-        (false, _) => "nothing was judged".to_owned(),
-        (true, true) => "nothing is wrong".to_owned(),
-        (true, false) => "nothing is wrong in what could be judged".to_owned(),
+    if report.is_complete() {
+        return "nothing is wrong".to_owned();
     }
+    format!("not judged: {}", gaps(report).join("; "))
+}
+
+/// Returns why an audit without findings does not show that nothing is wrong.
+fn gaps(report: &Report) -> Vec<String> {
+    let mut gaps = report.incomplete.clone();
+    match (report.calls, report.calls - report.judged) {
+        (0, _) => gaps.push("there was no call to judge".to_owned()),
+        (_, 0) => {}
+        (calls, open) => gaps.push(format!("{open} of {} could not be judged", count(calls, "call"))),
+    }
+    gaps
+}
+
+/// Returns what a finding is about: a service port, or how many.
+fn subject(finding: &Finding) -> String {
+    match finding.service_count {
+        0 => finding.service.clone(),
+        1 => format!("{} {} ({})", finding.service, finding.protocol, finding.frontend),
+        many => count(many, "service port"),
+    }
+}
+
+/// Returns the service ports of a finding that has several.
+fn services(finding: &Finding) -> Option<String> {
+    let shown = finding.services.len();
+    (finding.service_count > 1).then(|| match finding.service_count - shown.min(finding.service_count) {
+        0 => finding.services.join(", "),
+        more => format!("{} and {more} more", finding.services.join(", ")),
+    })
 }

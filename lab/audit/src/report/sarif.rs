@@ -1,27 +1,25 @@
 use serde_json::{Value, json};
 
+use super::{gaps, subject};
 use crate::audit::{Finding, FindingKind, Report};
-use crate::judge::FaultKind;
 
 /// Returns the SARIF log.
 #[must_use]
 pub fn sarif(report: &Report, version: &str) -> Value {
-    let kinds = FaultKind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend]);
-    let rules: Vec<Value> = kinds
+    let rules: Vec<Value> = FindingKind::all()
         .map(|kind| json!({ "id": kind.id(), "shortDescription": { "text": kind.title() }, "defaultConfiguration": { "level": "error" } }))
         .collect();
-    let notifications: Vec<Value> = report
-        .not_judged
-        .iter()
-        .map(|one| json!({ "level": "warning", "message": { "text": format!("not judged: {} ({} calls)", one.why, one.count) } }))
-        .collect();
+    let gaps = gaps(report).into_iter().map(|gap| format!("not judged: {gap}"));
+    let calls = report.not_judged.iter().map(|one| format!("not judged: {} ({} calls)", one.why, one.count));
+    let notification = |text| json!({ "level": "warning", "message": { "text": text } });
+    let notifications: Vec<Value> = gaps.chain(calls).map(notification).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": { "name": "svclab audit", "version": version, "rules": rules } },
-            "invocations": [{ "executionSuccessful": report.judged(), "toolExecutionNotifications": notifications }],
-            "properties": { "node": report.node, "mode": report.mode, "taken": report.taken, "calls": report.calls },
+            "invocations": [{ "executionSuccessful": report.is_complete(), "toolExecutionNotifications": notifications }],
+            "properties": { "node": report.node, "mode": report.mode, "taken": report.taken, "calls": report.calls, "judged": report.judged },
             "results": report.findings.iter().map(|finding| result(report, finding)).collect::<Vec<_>>(),
         }],
     })
@@ -29,8 +27,11 @@ pub fn sarif(report: &Report, version: &str) -> Value {
 
 fn result(report: &Report, finding: &Finding) -> Value {
     let text = format!(
-        "{} {} ({}): {}. Promised: {}. Likely cause: {}.",
-        finding.service, finding.protocol, finding.frontend, finding.found, finding.promised, finding.cause
+        "{}: {}. Promised: {}. Likely cause: {}.",
+        subject(finding),
+        finding.found,
+        finding.promised,
+        finding.cause
     );
     let name = format!("{}/{}/{}", report.node, finding.service, finding.protocol);
     json!({
@@ -42,6 +43,6 @@ fn result(report: &Report, finding: &Finding) -> Value {
         }],
         // Code hosts match alerts of two audits by fingerprint.
         "partialFingerprints": { "finding/v1": format!("{}/{}/{name}", finding.kind, finding.frontend) },
-        "properties": { "calls": finding.calls, "because": finding.because, "way": finding.way },
+        "properties": { "services": finding.services, "calls": finding.calls, "because": finding.because, "way": finding.way },
     })
 }

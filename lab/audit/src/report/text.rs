@@ -1,12 +1,12 @@
 use std::fmt::Write as _;
 
-use super::{by_kind, count, known, looked_at, verdict};
+use super::{by_kind, count, head, known, services, subject, verdict};
 use crate::audit::{Finding, Report};
 
 /// Returns a summary by kind, then every finding, with packets' paths if `ways`.
 #[must_use]
 pub fn text(report: &Report, ways: bool) -> String {
-    let mut text = format!("{}\n", looked_at(report));
+    let mut text = head(report);
     for (kind, title, all) in by_kind(report) {
         let _ = writeln!(text, "  {:>5}  {kind:<18} {title}", all.len());
     }
@@ -22,7 +22,10 @@ pub fn text(report: &Report, ways: bool) -> String {
 }
 
 fn one(text: &mut String, finding: &Finding, ways: bool) {
-    let _ = writeln!(text, "{}: {} {} ({})", finding.kind, finding.service, finding.protocol, finding.frontend);
+    let _ = writeln!(text, "{}: {}", finding.kind, subject(finding));
+    if let Some(services) = services(finding) {
+        let _ = writeln!(text, "  services  {services}");
+    }
     for call in &finding.calls {
         let _ = writeln!(text, "  call      {call}");
     }

@@ -10,6 +10,8 @@ fn finding(kind: &'static str, title: &'static str, service: &str, known: Option
         kind,
         title,
         service: service.to_owned(),
+        services: vec![service.to_owned()],
+        service_count: 1,
         protocol: "TCP",
         frontend: "cluster IP",
         calls: vec!["a pod of this node (10.244.1.9) → 10.96.0.10:80/TCP".to_owned()],
@@ -34,7 +36,8 @@ fn report() -> Report {
         mode: "iptables",
         service_ports: 12,
         frontends: 1,
-        calls: 96,
+        calls: 98,
+        judged: 96,
         no_promise: 0,
         unsettled: 1,
         rules: RuleTallies::from([
@@ -56,6 +59,7 @@ fn report() -> Report {
             first: "the node → 10.96.0.11:80/TCP".to_owned(),
         }],
         assumed: vec!["10.244.1.5 is behind a port of cni0 of its own".to_owned()],
+        incomplete: vec!["rules/nft.json was not read".to_owned()],
         unread: vec!["rules/ipset: ipset: not found".to_owned()],
     }
 }
@@ -97,13 +101,34 @@ fn as_json() {
 }
 
 #[test]
-fn the_verdict_says_what_was_judged() {
-    let clean = Report { findings: Vec::new(), not_judged: Vec::new(), unsettled: 0, ..report() };
-    assert!(summary(&clean).ends_with("nothing is wrong\n"));
-    assert!(summary(&Report { unsettled: 1, ..clean.clone() }).ends_with("nothing is wrong in what could be judged\n"));
-    assert!(summary(&Report { calls: 0, ..clean.clone() }).ends_with("nothing was judged\n"));
-    let known = Report { findings: report().findings.into_iter().filter(|one| one.known.is_some()).collect(), ..clean };
+fn nothing_is_wrong_only_if_everything_was_judged() {
+    let whole = Report { findings: Vec::new(), judged: 98, incomplete: Vec::new(), ..report() };
+    assert!(summary(&whole).ends_with("nothing is wrong\n"));
+    for (report, why) in [
+        (Report { judged: 58, ..whole.clone() }, "40 of 98 calls could not be judged"),
+        (Report { calls: 0, judged: 0, ..whole.clone() }, "there was no call to judge"),
+        (Report { incomplete: report().incomplete, ..whole.clone() }, "rules/nft.json was not read"),
+    ] {
+        assert!(!report.is_complete());
+        let summary = summary(&report);
+        assert!(summary.ends_with(&format!("not judged: {why}\n")), "{summary}");
+        assert!(junit(&report).contains(&format!("<skipped message=\"{why}\"/>")), "{}", junit(&report));
+    }
+    let known = report().findings.into_iter().filter(|one| one.known.is_some()).collect();
+    let known = Report { findings: known, ..whole };
     assert!(known.is_clean() && summary(&known).ends_with("nothing is wrong\n"), "{}", summary(&known));
+}
+
+#[test]
+fn a_cause_of_the_whole_node_is_one_finding() {
+    let mut report = report();
+    let services: Vec<String> = (0..12).map(|number| format!("default/s{number}:p")).collect();
+    report.findings[0] = Finding { services, service_count: 40, ..report.findings[0].clone() };
+    let text = text(&report, false);
+    assert!(text.contains("dropped: 40 service ports\n  services  default/s0:p, "), "{text}");
+    assert!(text.contains("default/s11:p and 28 more\n") && text.contains("1 finding of 40 service ports\n"), "{text}");
+    assert!(markdown(&report).contains("## dropped: 40 service ports"));
+    assert!(junit(&report).contains("name=\"40 service ports: a rule of Calico"));
 }
 
 #[test]

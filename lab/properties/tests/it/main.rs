@@ -6,6 +6,7 @@
 )]
 
 mod audits;
+mod causes;
 mod clusters;
 mod health;
 mod history;

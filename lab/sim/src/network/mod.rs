@@ -5,6 +5,7 @@ mod link;
 mod outcomes;
 mod run;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,14 +120,17 @@ pub struct TrackedConnection {
     pub answered: bool,
 }
 
+pub(crate) type HostStates = BTreeMap<usize, HostState>;
+
 /// Machines, links and state; [`Network::advance`] moves the clock.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     hosts: Vec<Arc<Host>>,
-    links: Vec<NetworkLink>,
+    links: Arc<Vec<NetworkLink>>,
     /// Link index per host and interface.
-    link_of: Vec<Vec<Option<usize>>>,
-    states: Vec<HostState>,
+    link_of: Arc<Vec<Vec<Option<usize>>>>,
+    /// By host; missing: no packet was there.
+    states: HostStates,
     /// Milliseconds.
     clock: u64,
 }
@@ -141,9 +145,8 @@ impl Network {
     /// Adds a machine without links.
     pub fn add(&mut self, host: impl Into<Arc<Host>>) -> HostId {
         let host = host.into();
-        self.link_of.push(vec![None; host.interfaces.len()]);
+        Arc::make_mut(&mut self.link_of).push(vec![None; host.interfaces.len()]);
         self.hosts.push(host);
-        self.states.push(HostState::default());
         HostId(self.hosts.len() - 1)
     }
 
@@ -164,17 +167,19 @@ impl Network {
             link.ends.push((id.0, at));
         }
         for (host, at) in &link.ends {
-            self.link_of[*host][*at] = Some(self.links.len());
+            Arc::make_mut(&mut self.link_of)[*host][*at] = Some(self.links.len());
         }
-        self.links.push(link);
+        Arc::make_mut(&mut self.links).push(link);
         Ok(())
     }
 
     /// Replaces a machine. Its links and state remain, so the interfaces must be the same in the same order.
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
-        self.link_of[id.0].resize(host.interfaces.len(), None);
-        self.states[id.0].rules_changed(&host);
+        Arc::make_mut(&mut self.link_of)[id.0].resize(host.interfaces.len(), None);
+        if let Some(state) = self.states.get_mut(&id.0) {
+            state.rules_changed(&host);
+        }
         self.hosts[id.0] = host;
     }
 
@@ -204,7 +209,8 @@ impl Network {
     /// Returns a machine's confirmed conntrack entries.
     #[must_use]
     pub fn connections(&self, id: HostId) -> Vec<TrackedConnection> {
-        let known = self.states[id.0].connections.iter().filter(|connection| connection.confirmed);
+        let state = self.states.get(&id.0).into_iter();
+        let known = state.flat_map(|state| state.connections.iter()).filter(|connection| connection.confirmed);
         let known =
             known.map(|one| TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply });
         known.collect()
@@ -213,12 +219,15 @@ impl Network {
     /// The number of IPVS connections, as `ActiveConn` plus `InActConn` of `ipvsadm -L`.
     #[must_use]
     pub fn connections_to(&self, id: HostId, service: &VirtualService, server: SocketAddr) -> usize {
-        self.states[id.0].ipvs.count((service.protocol, service.address), server, self.clock)
+        self.states
+            .get(&id.0)
+            .map_or(0, |state| state.ipvs.count((service.protocol, service.address), server, self.clock))
     }
 
     /// Deletes conntrack entries like `conntrack -D`; returns their number.
     pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&TrackedConnection) -> bool) -> usize {
-        self.states[id.0].connections.remove_where(|one| {
+        let Some(state) = self.states.get_mut(&id.0) else { return 0 };
+        state.connections.remove_where(|one| {
             which(&TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply })
         })
     }

@@ -2,12 +2,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::journey::{Journey, PacketVerdict};
-use super::{HostId, Network, NetworkError};
+use super::{HostId, HostStates, Network, NetworkError};
 use crate::chance::{self, Decision};
 use crate::fraction::Fraction;
 use crate::packet::Packet;
 use crate::trace::{Event, NotModelled};
-use crate::walk::HostState;
 
 const WAYS: usize = 100_000;
 /// The most paths with unknown facts; each fact doubles the number of paths.
@@ -85,11 +84,11 @@ struct DecidedJourney {
 
 pub(super) fn explore(
     network: &Network,
-    states: &[HostState],
+    states: &HostStates,
     from: HostId,
     packet: &Packet,
 ) -> Result<Outcomes, NetworkError> {
-    let walk = |chance: &mut chance::Chance| super::run::journey(network, &mut states.to_vec(), chance, from, packet);
+    let walk = |chance: &mut chance::Chance| super::run::journey(network, &mut states.clone(), chance, from, packet);
     let (mut ways, mut unknown) = (Vec::new(), false);
     let whole = chance::explore(WAYS, walk, |journey, chance| {
         unknown |= chance.asked_unknown() || journey.stopped_at().is_some();

@@ -2,18 +2,18 @@ use std::net::SocketAddr;
 
 use super::journey::{Journey, JourneyLeg, LegEnd, PacketVerdict, ReplyFailure};
 use super::link::PortsOf;
-use super::{HostId, Network};
+use super::{HostId, HostStates, Network};
 use crate::chance::Chance;
 use crate::packet::{IcmpKind, Packet, PacketBody, TcpFlags};
 use crate::protocol::Family;
 use crate::trace::{DropReason, Event, Trace};
-use crate::walk::{HostState, PacketExit, Skb, Walker};
+use crate::walk::{PacketExit, Skb, Walker};
 
 const HOPS: usize = 64;
 
 struct NetworkWalk<'a> {
     network: &'a Network,
-    states: &'a mut [HostState],
+    states: &'a mut HostStates,
     chance: &'a mut Chance,
 }
 
@@ -24,7 +24,7 @@ enum LegStart {
 
 pub(super) fn journey(
     network: &Network,
-    states: &mut [HostState],
+    states: &mut HostStates,
     chance: &mut Chance,
     from: HostId,
     packet: &Packet,
@@ -123,7 +123,7 @@ impl NetworkWalk<'_> {
     fn walker<'b>(&'b mut self, host: usize, ports: &'b PortsOf<'b>, trace: &'b mut Trace) -> Walker<'b> {
         Walker {
             host: &self.network.hosts[host],
-            state: &mut self.states[host],
+            state: self.states.entry(host).or_default(),
             chance: self.chance,
             trace,
             ports,

@@ -1,14 +1,13 @@
 mod node_state;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
-use svclab_audit::report;
+use svclab_audit::audit::{AuditOptions, Report, audit};
+use svclab_audit::{NodeError, report};
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions as Collecting, collect};
 
@@ -70,7 +69,10 @@ pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
     let options = AuditOptions { mode: args.mode.map(Mode::of_oracle), settle_seconds: args.settle };
     let Some(path) = &args.archive else { return live(args, &options) };
     let snapshot = read(path)?;
-    let report = audit(&snapshot, &options).map_err(|error| Exit::usage(format!("{}: {error}", path.display())))?;
+    let report = audit(&snapshot, &options).map_err(|error| {
+        let said = format!("{}: {error}", path.display());
+        if matches!(error, NodeError::Unread { .. }) { Exit::unable(said) } else { Exit::usage(said) }
+    })?;
     finish(args, &report)
 }
 
@@ -92,7 +94,7 @@ fn finish(args: &AuditArgs, report: &Report) -> Result<u8, Exit> {
             output::write(Some(Path::new("-")), &report::summary(report))?;
         }
     }
-    Ok(match (report.is_clean(), report.judged()) {
+    Ok(match (report.is_clean(), report.is_complete()) {
         (false, _) => FAILED,
         (true, true) => 0,
         (true, false) => UNABLE,
@@ -137,8 +139,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
             if !report.is_clean() && !settle.is_zero() {
                 wait(settle);
                 let again = audited(&gather())?;
-                let still: BTreeSet<_> = again.findings.iter().map(identity).collect();
-                report.findings.retain(|finding| still.contains(&identity(finding)));
+                report.findings.retain(|finding| again.findings.iter().any(|other| other.is_same(finding)));
             }
             status = finish(args, &report)?;
             audited_state = Some(now);
@@ -146,8 +147,4 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
         let Some(seconds) = args.watch else { return Ok(status) };
         wait(Duration::from_secs(seconds));
     }
-}
-
-fn identity(finding: &Finding) -> (&'static str, String, &'static str, &'static str) {
-    (finding.kind, finding.service.clone(), finding.protocol, finding.frontend)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use k8s_openapi::serde::de::DeserializeOwned;
 use svclab_apiserver::objects::{ObjectKind, Store};
-use svclab_audit::audit::{AuditOptions, Report, audit};
+use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
 use svclab_snapshot::{Objects, Snapshot};
 
 use super::error::LabError;
@@ -49,7 +49,8 @@ impl KernelLab {
         let mut report: Report = work.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
         // Ignores the marker service: nodes without a running proxy do not follow its changes.
         if let Some(marker) = &self.marker {
-            report.findings.retain(|finding| !marker.is(&finding.service));
+            let is_only = |finding: &Finding| finding.services.iter().all(|service| marker.is(service));
+            report.findings.retain(|finding| finding.services.is_empty() || !is_only(finding));
         }
         report.excuse(&self.proxies.excused_promises(node));
         Ok(report)

@@ -1,0 +1,76 @@
+//! The cause of a finding is named once for the whole node.
+
+use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
+use svclab_oracle::Mode;
+use svclab_oracle::generate::recipe;
+use svclab_properties::proxies::Proxies;
+use svclab_properties::snapshots::snapshot;
+use svclab_properties::sweep::in_mode;
+use svclab_snapshot::Snapshot;
+
+const NODE: &str = "node-a";
+
+fn healthy(mode: Mode) -> Snapshot {
+    let cluster = in_mode(&recipe(3), mode);
+    snapshot(&cluster, NODE, &Proxies::synced(&cluster, NODE).unwrap().dump())
+}
+
+fn report(snapshot: &Snapshot) -> Report {
+    audit(snapshot, &AuditOptions::default()).unwrap()
+}
+
+/// Returns the only finding.
+fn only(snapshot: &Snapshot) -> Finding {
+    let report = report(snapshot);
+    let said: Vec<String> =
+        report.wrong().map(|one| format!("{} of {:?}: {}", one.kind, one.services, one.cause)).collect();
+    assert_eq!(said.len(), 1, "{}", said.join("\n"));
+    report.wrong().next().unwrap().clone()
+}
+
+#[test]
+fn a_kernel_setting_is_one_finding() {
+    for (mode, key, value, cause) in [
+        (Mode::Iptables, "net.ipv4.ip_forward", "0", "the kernel setting net.ipv4.ip_forward = 0"),
+        (Mode::Nftables, "net.ipv4.ip_forward", "0", "the kernel setting net.ipv4.ip_forward = 0"),
+        (Mode::Ipvs, "net.ipv4.vs.conntrack", "0", "the kernel setting net.ipv4.vs.conntrack = 0"),
+    ] {
+        let mut broken = healthy(mode);
+        assert!(report(&broken).is_clean(), "{}", mode.name());
+        broken.sysctls.insert(key.to_owned(), value.to_owned());
+        let finding = only(&broken);
+        assert_eq!(finding.cause, cause);
+        assert!(finding.service_count > 1 && finding.count > finding.service_count, "{finding:?}");
+    }
+}
+
+#[test]
+fn a_policy_and_another_programs_rule_are_one_finding_each() {
+    let healthy = healthy(Mode::Iptables);
+    let with = |changes: &[(&str, &str)]| {
+        let mut rules = healthy.nft_v4.clone().unwrap();
+        for (from, to) in changes {
+            assert!(rules.contains(from), "{rules}");
+            rules = rules.replacen(from, to, 1);
+        }
+        Snapshot { nft_v4: Some(rules), ..healthy.clone() }
+    };
+    let policy = only(&with(&[(":FORWARD ACCEPT", ":FORWARD DROP")]));
+    assert!(policy.cause.contains("the policy of FORWARD in filter"), "{}", policy.cause);
+    let rule = only(&with(&[
+        (":FORWARD", ":cali-FORWARD - [0:0]\n:FORWARD"),
+        ("-A FORWARD", "-A cali-FORWARD -p tcp -j DROP\n-A FORWARD -j cali-FORWARD\n-A FORWARD"),
+    ]));
+    assert!(rule.cause.starts_with("a rule of Calico catches it: "), "{}", rule.cause);
+    assert!(rule.cause.contains("-A cali-FORWARD"), "{}", rule.cause);
+}
+
+#[test]
+fn a_full_connection_table_is_a_finding() {
+    let mut full = healthy(Mode::Iptables);
+    full.conntrack =
+        [("count", 1024), ("max", 1024), ("drop", 0)].map(|(name, number)| (name.to_owned(), number)).into();
+    assert!(report(&full).is_clean(), "no packet was dropped");
+    full.conntrack.insert("drop".to_owned(), 7);
+    assert_eq!(only(&full).kind, "conntrack-full");
+}
