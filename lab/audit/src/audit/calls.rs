@@ -62,7 +62,7 @@ impl Audit<'_> {
         let mut callers: Vec<&AuditCaller> = common.collect();
         if first {
             let own = frontend.endpoints.iter().filter_map(|(address, _)| self.sources.endpoints.get(&address.ip()));
-            callers.extend(own.take(1));
+            callers.extend(own);
         }
         if frontend.kind == FrontendKind::LoadBalancerIp {
             let ranges = frontend.source_ranges.iter();

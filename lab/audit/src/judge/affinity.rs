@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ fn somebody_else(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Checks the clients of each endpoint. Without affinity, those of one.
 pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
     // Relays keep affinity in memory: in userspace mode, and for loopback node ports in nftables mode.
     let relayed = match world.proxy.mode {
@@ -40,58 +42,115 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     if delivery.backends.len() < 2 || relayed {
         return Vec::new();
     }
-    let mut network = network.clone();
-    let seed = u64::from(flow.to.port()) ^ (delivery.backends.len() as u64) << 32;
-    let Ok(first) = network.send(flow, &mut Chance::seeded(seed)) else { return Vec::new() };
-    let Some(met) = endpoint(&first.verdict) else { return Vec::new() };
-    let again = flow.port(flow.source_port + 1);
-    let mut faults = Vec::new();
-    let stays = |network: &Network, when: &str| match network.outcomes(&again) {
-        Ok(found) if endpoints(&found) == [met] => None,
-        Ok(found) => Some(format!("{when} the client that met {met} meets {:?}", endpoints(&found))),
-        Err(error) => Some(error.to_string()),
-    };
-    let takes_turns = matches!(world.proxy.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin);
-    let moves = |network: &Network, when: &str| match world.proxy.mode {
-        Mode::Iptables | Mode::Nftables => {
-            let found = network.outcomes(&again).map(|found| endpoints(&found).len()).unwrap_or_default();
-            let says = || format!("{when} the client may meet {found} of {}", delivery.backends.len());
-            (found != delivery.backends.len()).then(says)
+    let (mut seen, mut faults) = (BTreeSet::new(), Vec::new());
+    let checked = network.each_way(flow, |journey, after| {
+        if let Some(met) = endpoint(&journey.verdict).filter(|met| seen.insert(*met)) {
+            let client = Client { world, delivery, again: flow.port(flow.source_port + 1), met };
+            faults.extend(client.faults(&after, seen.len() <= CROWDED));
         }
-        // Without affinity, only rr and wrr must change the destination.
-        Mode::Ipvs if takes_turns => {
-            let found = network.outcomes(&again).map(|found| endpoints(&found)).unwrap_or_default();
-            (found == [met]).then(|| format!("{when} the client still meets {met}"))
+        let enough = if delivery.affinity.is_some() { delivery.backends.len() } else { 1 };
+        faults.is_empty() && seen.len() < enough
+    });
+    checked.map(|()| faults).unwrap_or_default()
+}
+
+/// The number of endpoints at which a second client is tried: its search costs a walk per endpoint.
+const CROWDED: usize = 16;
+
+/// A client that has met an endpoint.
+struct Client<'a> {
+    world: &'a World,
+    delivery: &'a Delivery,
+    /// Its next connection.
+    again: Flow,
+    met: SocketAddr,
+}
+
+impl Client<'_> {
+    fn faults(&self, network: &Network, crowded: bool) -> Vec<String> {
+        let Some(affinity) = self.delivery.affinity else {
+            return self.moves(network, "without affinity").into_iter().collect();
+        };
+        let mut faults: Vec<String> = self.stays(network, "at once").into_iter().collect();
+        faults.extend(self.neighbour(network, crowded));
+        faults.extend(self.renewed(network, affinity.timeout));
+        let mut network = network.clone();
+        network.advance(affinity.timeout.saturating_sub(Duration::from_secs(1)));
+        faults.extend(self.stays(&network, "a second before the time-out"));
+        network.advance(Duration::from_secs(2));
+        if self.world.proxy.mode == Mode::Ipvs {
+            // IPVS remembers a client while one of its connections exists, and then for the timeout.
+            network.advance(CONNECTIONS + affinity.timeout);
         }
-        _ => None,
-    };
-    let Some(affinity) = delivery.affinity else {
-        faults.extend(moves(&network, "without affinity"));
-        return faults;
-    };
-    faults.extend(stays(&network, "at once"));
-    // One client's affinity must not bind another: here a neighbour of the pod.
-    let is_pod = network.host(flow.from).name().starts_with("pod/");
-    if is_pod
-        && delivery.frontend == FrontendKind::ClusterIp
-        && matches!(world.proxy.mode, Mode::Iptables | Mode::Nftables)
-    {
-        let packet = network.first_packet(&again);
-        let other = packet.map(|packet| again.source(somebody_else(packet.source)));
-        let found = other.and_then(|other| network.outcomes(&other)).map(|found| endpoints(&found).len());
-        let found = found.unwrap_or_default();
-        if found != delivery.backends.len() {
-            faults.push(format!("after one client met {met} others may meet {found} of {}", delivery.backends.len()));
+        faults.extend(self.moves(&network, "after the time-out"));
+        faults
+    }
+
+    fn stays(&self, network: &Network, when: &str) -> Option<String> {
+        match network.outcomes(&self.again) {
+            Ok(found) if endpoints(&found) == [self.met] => None,
+            Ok(found) => Some(format!("{when} the client that met {} meets {:?}", self.met, endpoints(&found))),
+            Err(error) => Some(error.to_string()),
         }
     }
-    let last = affinity.timeout.saturating_sub(Duration::from_secs(1));
-    network.advance(last);
-    faults.extend(stays(&network, "a second before the time-out"));
-    network.advance(Duration::from_secs(2));
-    if world.proxy.mode == Mode::Ipvs {
-        // IPVS remembers a client while one of its connections exists, and then for the timeout.
-        network.advance(CONNECTIONS + affinity.timeout);
+
+    fn moves(&self, network: &Network, when: &str) -> Option<String> {
+        let found = network.outcomes(&self.again).map(|found| endpoints(&found)).unwrap_or_default();
+        let all = self.delivery.backends.len();
+        match self.world.proxy.mode {
+            Mode::Iptables | Mode::Nftables => {
+                (found.len() != all).then(|| format!("{when} the client may meet {} of {all}", found.len()))
+            }
+            // Without affinity, only rr and wrr must change the destination.
+            Mode::Ipvs if self.takes_turns() => {
+                (found == [self.met]).then(|| format!("{when} the client still meets {}", self.met))
+            }
+            _ => None,
+        }
     }
-    faults.extend(moves(&network, "after the time-out"));
-    faults
+
+    fn takes_turns(&self) -> bool {
+        matches!(self.world.proxy.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin)
+    }
+
+    /// One client's affinity must not bind another, here one with a neighbouring address, and many clients may meet one
+    /// endpoint.
+    fn neighbour(&self, network: &Network, crowded: bool) -> Option<String> {
+        // A node's packets with another's source do not come back.
+        let is_node = network.host(self.again.from).name().starts_with("node/");
+        if is_node || self.delivery.frontend != FrontendKind::ClusterIp {
+            return None;
+        }
+        let other = self.again.source(somebody_else(network.first_packet(&self.again).ok()?.source));
+        let found = endpoints(&network.outcomes(&other).ok()?);
+        let all = self.delivery.backends.len();
+        let is_bound = match self.world.proxy.mode {
+            Mode::Iptables | Mode::Nftables => found.len() != all,
+            Mode::Ipvs => self.takes_turns() && found == [self.met],
+            Mode::Userspace => false,
+        };
+        // A reverse-path filter may drop the neighbour's packet.
+        if is_bound && !found.is_empty() {
+            return Some(format!("after one client met {} others may meet {} of {all}", self.met, found.len()));
+        }
+        let mut fault = None;
+        let searched = network.each_way(&other, |journey, after| {
+            let is_same = endpoint(&journey.verdict) == Some(self.met);
+            if is_same {
+                fault = self.stays(&after, "after another client has met the same endpoint");
+            }
+            crowded && !is_same
+        });
+        fault.filter(|_| searched.is_ok())
+    }
+
+    /// A new connection renews the time.
+    fn renewed(&self, network: &Network, timeout: Duration) -> Option<String> {
+        let mut network = network.clone();
+        network.advance(timeout / 2);
+        let second = self.again.port(self.again.source_port + 1);
+        network.send(&second, &mut Chance::seeded(u64::from(second.source_port))).ok()?;
+        network.advance(timeout / 4 * 3);
+        self.stays(&network, "after a second connection, within the time-out,")
+    }
 }

@@ -125,7 +125,7 @@ pub(crate) type HostStates = BTreeMap<usize, HostState>;
 /// Machines, links and state; [`Network::advance`] moves the clock.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
-    hosts: Vec<Arc<Host>>,
+    hosts: Arc<Vec<Arc<Host>>>,
     links: Arc<Vec<NetworkLink>>,
     /// Link index per host and interface.
     link_of: Arc<Vec<Vec<Option<usize>>>>,
@@ -146,7 +146,7 @@ impl Network {
     pub fn add(&mut self, host: impl Into<Arc<Host>>) -> HostId {
         let host = host.into();
         Arc::make_mut(&mut self.link_of).push(vec![None; host.interfaces.len()]);
-        self.hosts.push(host);
+        Arc::make_mut(&mut self.hosts).push(host);
         HostId(self.hosts.len() - 1)
     }
 
@@ -180,7 +180,7 @@ impl Network {
         if let Some(state) = self.states.get_mut(&id.0) {
             state.rules_changed(&host);
         }
-        self.hosts[id.0] = host;
+        Arc::make_mut(&mut self.hosts)[id.0] = host;
     }
 
     /// Returns a machine. Panics for an id of another network.
@@ -266,6 +266,16 @@ impl Network {
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
         self.packet_outcomes(flow.from, &packet)
+    }
+
+    /// Calls `visit` with each path of a flow's first packet and the network after it, until `visit` returns false. Paths
+    /// that depend on unknown facts are left out.
+    pub fn each_way(&self, flow: &Flow, mut visit: impl FnMut(&Journey, Network) -> bool) -> Result<(), NetworkError> {
+        let packet = self.first_packet(flow)?;
+        outcomes::each_way(self, flow.from, &packet, |journey, states| {
+            journey.known().is_err() || visit(&journey, Network { states, ..self.clone() })
+        });
+        Ok(())
     }
 
     /// Like [`Network::outcomes`], for any packet. Fails above 100,000 paths, and if the outcome depends on an unknown

@@ -120,6 +120,19 @@ pub(super) fn explore(
     Ok(Outcomes { outcomes: outcomes.collect(), ways, undecided: parts })
 }
 
+pub(super) fn each_way(
+    network: &Network,
+    from: HostId,
+    packet: &Packet,
+    mut visit: impl FnMut(Journey, HostStates) -> bool,
+) {
+    let walk = |chance: &mut chance::Chance| {
+        let mut states = network.states.clone();
+        (super::run::journey(network, &mut states, chance, from, packet), states)
+    };
+    chance::explore(WAYS, walk, |(journey, states), chance| chance.asked_unknown() || visit(journey, states));
+}
+
 fn merge<'a>(ways: impl Iterator<Item = (&'a PacketVerdict, Fraction)>) -> BTreeMap<&'a PacketVerdict, Fraction> {
     let mut merged: BTreeMap<&PacketVerdict, Fraction> = BTreeMap::new();
     for (verdict, probability) in ways {
