@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod archive;
+pub mod bpf;
 pub mod collect;
 pub mod network;
 pub mod redact;

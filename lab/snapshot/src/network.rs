@@ -43,6 +43,9 @@ pub struct Link {
     /// The bridge, bond or VRF of the port (`IFLA_MASTER`), by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
+    /// The interface below a VLAN, macvlan or tunnel (`IFLA_LINK`), by name; `None` if it is in another namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower: Option<String>,
     /// Whether the bridge port is in hairpin mode.
     #[serde(default)]
     pub hairpin: bool,

@@ -8,6 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde::{Deserialize, Serialize};
 
+use crate::bpf::AttachedProgram;
 use crate::network::Network;
 
 /// Unreadable parts are `None` or empty, and listed in `unread`.
@@ -37,6 +38,8 @@ pub struct Snapshot {
     pub servers: Option<String>,
     /// Interfaces, addresses, routes and neighbours.
     pub network: Option<Network>,
+    /// Programs on the paths of packets and calls; `None` also in archives of versions that did not list them.
+    pub programs: Option<Vec<AttachedProgram>>,
     /// Listening sockets of the network namespace.
     pub sockets: Option<Vec<ListeningSocket>>,
     /// Kernel settings by dotted names (`net.ipv4.conf.eth0.rp_filter`).

@@ -10,6 +10,7 @@ use crate::{Objects, Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ArchivePart {
+    Programs,
     Conntrack,
     Network,
     EndpointSlices,
@@ -30,7 +31,8 @@ pub(crate) enum ArchivePart {
 }
 
 impl ArchivePart {
-    pub(crate) const ALL: [ArchivePart; 17] = [
+    pub(crate) const ALL: [ArchivePart; 18] = [
+        ArchivePart::Programs,
         ArchivePart::Conntrack,
         ArchivePart::Network,
         ArchivePart::EndpointSlices,
@@ -52,6 +54,7 @@ impl ArchivePart {
 
     pub(crate) fn path(self) -> &'static str {
         match self {
+            ArchivePart::Programs => "bpf.json",
             ArchivePart::Conntrack => "conntrack.json",
             ArchivePart::Network => "network.json",
             ArchivePart::EndpointSlices => "objects/endpointslices.json",
@@ -79,6 +82,7 @@ impl ArchivePart {
 
 pub(crate) fn usual_source(part: ArchivePart) -> &'static str {
     match part {
+        ArchivePart::Programs => "route netlink, bpf(2)",
         ArchivePart::Conntrack => "/proc/sys/net/netfilter, /proc/net/stat/nf_conntrack",
         ArchivePart::Network => "route netlink",
         ArchivePart::EndpointSlices | ArchivePart::Nodes | ArchivePart::ServiceCidrs | ArchivePart::Services => {
@@ -107,6 +111,7 @@ pub(crate) fn content(snapshot: &Snapshot, part: ArchivePart) -> Option<Vec<u8>>
     let text = |text: &Option<String>| text.clone().map(String::into_bytes);
     let objects = snapshot.objects.as_ref();
     match part {
+        ArchivePart::Programs => snapshot.programs.as_ref().map(pretty),
         ArchivePart::Conntrack => (!snapshot.conntrack.is_empty()).then(|| pretty(&snapshot.conntrack)),
         ArchivePart::Network => snapshot.network.as_ref().map(pretty),
         ArchivePart::EndpointSlices => objects.map(|objects| list(&objects.slices)),
@@ -130,6 +135,7 @@ pub(crate) fn content(snapshot: &Snapshot, part: ArchivePart) -> Option<Vec<u8>>
 pub(super) fn place(snapshot: &mut Snapshot, part: ArchivePart, bytes: Vec<u8>) -> Result<(), ArchiveError> {
     let objects = &mut snapshot.objects;
     match part {
+        ArchivePart::Programs => snapshot.programs = Some(parse(part, &bytes)?),
         ArchivePart::Conntrack => snapshot.conntrack = parse(part, &bytes)?,
         ArchivePart::Network => snapshot.network = Some(parse(part, &bytes)?),
         ArchivePart::EndpointSlices => objects.get_or_insert_with(Objects::default).slices = items(part, &bytes)?,

@@ -7,6 +7,7 @@ use serde_json::json;
 use tar::{Builder, Header};
 
 use super::{ArchiveError, MANIFEST, Manifest};
+use crate::bpf::{AttachedProgram, ProgramHook};
 use crate::network::{Address, Hop, Link, Network, Route};
 use crate::{Objects, Snapshot, Unread};
 
@@ -53,6 +54,16 @@ fn snapshot() -> Snapshot {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into(),
         conntrack: [("count".to_owned(), 7)].into(),
+        programs: Some(vec![AttachedProgram {
+            hook: ProgramHook::Connect4,
+            interface: None,
+            cgroup: Some("/".to_owned()),
+            id: Some(9),
+            kind: "cgroup_sock_addr".to_owned(),
+            name: "cil_sock4_conne".to_owned(),
+            filter: None,
+            actions: Vec::new(),
+        }]),
         objects: Some(Objects { services: vec![service], nodes: vec![node], ..Objects::default() }),
         node_name: Some("node-1".to_owned()),
         proxy_config: Some("mode: iptables\n".to_owned()),

@@ -2,6 +2,7 @@
 //! lists no connections, and keeps only the fields of objects that a service proxy reads.
 
 mod api;
+mod bpf;
 mod cluster;
 mod conntrack;
 mod files;
@@ -68,10 +69,11 @@ pub async fn collect(options: &CollectOptions) -> Snapshot {
     let limits = tool::Limits { deadline: options.tool_deadline.min(options.deadline / 2), largest: options.max_size };
     (snapshot.host, snapshot.kernel) = node::host_and_kernel();
 
-    let (rules, versions, network) = tokio::join!(
+    let (rules, versions, network, programs) = tokio::join!(
         within(end, "rules", rules::read(limits)),
         within(end, "versions.json", versions::read(limits)),
         within(end, "network.json", netlink::read()),
+        within(end, "bpf.json", bpf::read()),
     );
     rules.unwrap_or_else(Findings::unread).put_into(&mut snapshot);
     match versions {
@@ -81,6 +83,13 @@ pub async fn collect(options: &CollectOptions) -> Snapshot {
     match network {
         Ok((network, unread)) => {
             snapshot.network = network;
+            snapshot.unread.extend(unread);
+        }
+        Err(unread) => snapshot.unread.push(unread),
+    }
+    match programs {
+        Ok((programs, unread)) => {
+            snapshot.programs = programs;
             snapshot.unread.extend(unread);
         }
         Err(unread) => snapshot.unread.push(unread),

@@ -3,8 +3,9 @@ use crate::Snapshot;
 use crate::archive::entries::{ArchivePart, content};
 
 /// Parts are kept in this order: by importance relative to their size.
-const ORDER: [ArchivePart; 17] = [
+const ORDER: [ArchivePart; 18] = [
     ArchivePart::Network,
+    ArchivePart::Programs,
     ArchivePart::Sysctls,
     ArchivePart::Sockets,
     ArchivePart::Conntrack,
@@ -45,6 +46,7 @@ pub(super) fn cut(snapshot: &mut Snapshot, most: u64) {
 fn clear(snapshot: &mut Snapshot, part: ArchivePart) {
     match part {
         ArchivePart::Network => snapshot.network = None,
+        ArchivePart::Programs => snapshot.programs = None,
         ArchivePart::Sockets => snapshot.sockets = None,
         ArchivePart::Sysctls => snapshot.sysctls.clear(),
         ArchivePart::Conntrack => snapshot.conntrack.clear(),

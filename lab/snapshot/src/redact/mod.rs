@@ -76,6 +76,10 @@ impl Snapshot {
         if let Some(objects) = &mut self.objects {
             objects::replace(&names, objects);
         }
+        for program in self.programs.iter_mut().flatten() {
+            let texts = [&mut program.cgroup, &mut program.filter].into_iter().flatten().chain([&mut program.name]);
+            texts.for_each(|text| *text = text::free(&names, text));
+        }
         for unread in &mut self.unread {
             unread.why = text::free(&names, &unread.why);
         }

@@ -11,6 +11,8 @@ use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions, collect};
 use svclab_snapshot::network::{Hop, Network};
 
+use crate::programs;
+
 const BRIDGE: u32 = 10;
 const PORT: u32 = 11;
 const TABLE: u32 = 100;
@@ -31,6 +33,7 @@ pub fn in_a_namespace() {
 
 async fn what_is_made_is_found() {
     make().await;
+    let programs = programs::attach(PORT, "port").await;
     let mut proxy = proxy();
     let snapshot = collect(&CollectOptions::default()).await;
     drop(proxy.stdin.take());
@@ -41,7 +44,15 @@ async fn what_is_made_is_found() {
     assert_eq!(read, snapshot);
 
     let unread: Vec<&str> = read.unread.iter().map(|unread| unread.what.as_str()).collect();
-    assert!(unread.iter().all(|what| *what == "objects"), "{:?}", read.unread);
+    let expected = ["objects", "bpf.json"];
+    assert!(
+        unread.iter().all(|what| expected[..expected.len() - usize::from(programs.is_some())].contains(what)),
+        "{:?}",
+        read.unread
+    );
+    if let Some(programs) = &programs {
+        programs.are_found(&read);
+    }
     let config = read.proxy_config.as_ref().unwrap();
     assert!(config.contains("mode: nftables") && config.contains("clusterCIDR: 10.1.0.0/16"), "{config}");
     assert_eq!(read.sources["proxy/config.yaml"], "the flags of kube-proxy");

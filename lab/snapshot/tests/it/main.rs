@@ -5,6 +5,7 @@ mod kernel;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../../../tests/support/process.rs"]
 mod process;
+mod programs;
 
 use std::time::Duration;
 

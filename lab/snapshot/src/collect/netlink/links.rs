@@ -43,10 +43,12 @@ pub(super) fn link(message: &LinkMessage, names: &InterfaceNames) -> Link {
         up: message.header.flags.contains(LinkFlags::Up),
         ..Link::default()
     };
+    let is_elsewhere = message.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::Address(bytes) if !bytes.is_empty() => link.mac = Some(hardware(bytes)),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Link(index) if !is_elsewhere && *index != 0 => link.lower = Some(names.get(*index)),
             LinkAttribute::Controller(index) => link.controller = Some(names.get(*index)),
             LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| note_info(&mut link, info)),
             _ => {}
