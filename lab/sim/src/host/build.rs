@@ -14,7 +14,7 @@ use crate::program::iptables::compile::{self as rules, MachineNames};
 use crate::program::nft::compile::{self, MissingReference};
 use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
-use crate::set::Sets;
+use crate::set::{CompiledIpSet, Sets};
 
 /// Why a host cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -260,7 +260,7 @@ impl HostBuilder {
             neighbours.insert((place(&format!("neighbour {address}"), interface)?, *address));
         }
         self.refuse()?;
-        let sets = Host::set_lookups(&self.sets);
+        let sets = CompiledIpSet::all(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
         let invented = self.interfaces.iter().map(|one| one.invented).collect();
         let all = [Some(&self.v4), Some(&self.v6), self.second_v4.as_ref(), self.second_v6.as_ref()];

@@ -22,7 +22,7 @@ use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
 use crate::program::iptables::IptablesProgram;
 use crate::protocol::{Family, Protocol};
-use crate::set::{CompiledIpSet, IpSet, Sets};
+use crate::set::CompiledIpSet;
 
 /// A network interface of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,9 +183,5 @@ impl Host {
                 && listener.address.is_none_or(|own| own == address)
                 && listener.port.is_none_or(|own| own == port)
         })
-    }
-
-    fn set_lookups(sets: &Sets) -> Vec<CompiledIpSet> {
-        sets.sets.iter().map(|set: &IpSet| CompiledIpSet::new(set)).collect()
     }
 }

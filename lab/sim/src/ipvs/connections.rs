@@ -66,6 +66,10 @@ pub(crate) enum NoConnection {
 }
 
 impl IpvsConnection {
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.template.is_some()
+    }
+
     /// Updates state and expiry (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
     fn see(&mut self, packet: &Packet, reply: bool, now: u64) {
         let seconds = match packet.body {
@@ -129,6 +133,13 @@ impl IpvsState {
         let one = self.all.get_mut(&id)?;
         one.see(packet, true, now);
         Some(*one)
+    }
+
+    /// Models `ip_vs_conn_out_get` for a request on its way to the server.
+    pub(crate) fn forwarded(&self, packet: &Packet, now: u64) -> Option<IpvsConnection> {
+        let (client, server) = sockets(packet)?;
+        let id = self.by_server.get(&(packet.protocol(), server, client))?;
+        self.all.get(id).filter(|one| one.expires > now).copied()
     }
 
     /// Models `ip_vs_in_hook`. `known`: whether conntrack has confirmed the connection.

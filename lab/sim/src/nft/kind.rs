@@ -204,10 +204,7 @@ impl DataType {
         match self {
             DataType::Ipv4 => single(u128::from(u32::from(word.parse::<Ipv4Addr>().ok()?))),
             DataType::Ipv6 => single(u128::from(word.parse::<Ipv6Addr>().ok()?)),
-            DataType::Protocol => {
-                let named = Protocol::parse(if word == "icmpv6" { "ipv6-icmp" } else { word });
-                single(u128::from(named?.0))
-            }
+            DataType::Protocol => single(u128::from(Protocol::parse(word)?.0)),
             DataType::InterfaceName => interface_name(word),
             DataType::Interface => match word {
                 "missing" => Some((0, 0)),

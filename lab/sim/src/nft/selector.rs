@@ -81,8 +81,7 @@ fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
         ("ip", "protocol") | ("ip6", "nexthdr") => (DataType::Protocol, PacketField::HeaderProtocol(family)),
         ("tcp", "flags") => (DataType::TcpFlags, PacketField::TcpFlags),
         ("tcp" | "udp" | "sctp" | "udplite" | "dccp" | "th", "sport" | "dport") => {
-            let number = if protocol == "dccp" { Some(Protocol(33)) } else { Protocol::parse(protocol) };
-            (DataType::Port, PacketField::Port { of: number, source: field == "sport" })
+            (DataType::Port, PacketField::Port { of: Protocol::parse(protocol), source: field == "sport" })
         }
         ("icmp", "type") => (DataType::IcmpType, PacketField::IcmpType(family)),
         ("icmpv6", "type") => (DataType::Icmpv6Type, PacketField::IcmpType(family)),

@@ -66,13 +66,6 @@ fn is_header(option: &str) -> bool {
     )
 }
 
-fn protocol(text: &str) -> Option<Protocol> {
-    match text {
-        "icmpv6" => Some(Protocol::ICMPV6),
-        _ => Protocol::parse(text),
-    }
-}
-
 impl RuleHeader {
     pub(crate) fn read(&mut self, words: &mut OptionReader<'_>) -> ParseResult<bool> {
         let Some(option) = words.option(is_header) else {
@@ -87,10 +80,10 @@ impl RuleHeader {
             "-i" | "--in-interface" => self.input = Some(words.test("an interface", interface)?),
             "-o" | "--out-interface" => self.output = Some(words.test("an interface", interface)?),
             "-f" | "--fragment" => self.fragment = Some(words.negated()),
-            _ if matches!(words.peek(), Some("all" | "0")) => {
+            _ if matches!(words.peek(), Some("all" | "ip" | "0")) => {
                 words.value()?;
             }
-            _ => self.protocol = Some(words.test("a protocol", protocol)?),
+            _ => self.protocol = Some(words.test("a protocol", Protocol::parse)?),
         }
         Ok(true)
     }

@@ -5,6 +5,7 @@ pub mod ct;
 pub mod error;
 pub mod external_targets;
 pub mod header;
+mod hop_limit;
 mod marks;
 pub mod matches;
 pub mod nat;

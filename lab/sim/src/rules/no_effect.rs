@@ -3,7 +3,7 @@ use super::target::RuleTarget;
 use super::tokens::OptionReader;
 
 /// Options by target; `true` marks options with values.
-const TARGETS: [(&str, &[(&str, bool)]); 18] = [
+const TARGETS: [(&str, &[(&str, bool)]); 17] = [
     (
         "LOG",
         &[
@@ -33,8 +33,8 @@ const TARGETS: [(&str, &[(&str, bool)]); 18] = [
     ("CLASSIFY", &[("--set-class", true)]),
     ("DSCP", &[("--set-dscp", true), ("--set-dscp-class", true)]),
     ("TOS", &[("--set-tos", true), ("--and-tos", true), ("--or-tos", true), ("--xor-tos", true)]),
-    ("TTL", &[("--ttl-set", true), ("--ttl-dec", true), ("--ttl-inc", true)]),
-    ("HL", &[("--hl-set", true), ("--hl-dec", true), ("--hl-inc", true)]),
+    // Sends a copy elsewhere.
+    ("TEE", &[("--gateway", true), ("--oif", true)]),
     ("TCPOPTSTRIP", &[("--strip-options", true)]),
     ("ECN", &[("--ecn-tcp-remove", false)]),
     ("IDLETIMER", &[("--timeout", true), ("--label", true), ("--alarm", false)]),

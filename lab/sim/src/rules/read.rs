@@ -127,12 +127,9 @@ impl OpenTable {
     }
 }
 
-fn open(line: &str, rules: &Rules) -> ParseResult<OpenTable> {
+fn open(line: &str) -> ParseResult<OpenTable> {
     let found = TableName::ALL.into_iter().find(|table| table.name() == line);
     let table = found.ok_or(Problem::Line("this table is not modelled"))?;
-    if rules.table(table).is_some() {
-        return Err(Problem::Line("duplicate table"));
-    }
     Ok(OpenTable::new(table))
 }
 
@@ -156,12 +153,14 @@ pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result
                 )));
             }
             (_, Some(b'#')) => {}
-            (None, Some(b'*')) => current = Some(open(&line[1..], &rules).map_err(wrong)?),
+            (None, Some(b'*')) => current = Some(open(&line[1..]).map_err(wrong)?),
             (None, _) => return Err(wrong(Problem::Line("a table begins with *NAME"))),
             (Some(open), Some(b':')) => open.declare(&line[1..]).map_err(wrong)?,
             (Some(_), _) if *line == "COMMIT" => {
                 if let Some(open) = current.take() {
                     let table = open.close(unknown).map_err(|(line, problem)| fail(name, line, problem))?;
+                    // As in iptables-restore, a table's later text replaces an earlier one.
+                    rules.tables.retain(|earlier| earlier.name != table.name);
                     rules.tables.push(table);
                 }
             }

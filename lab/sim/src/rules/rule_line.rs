@@ -74,7 +74,7 @@ impl RuleReader<'_, '_> {
         let Some(word) = self.words.peek() else {
             return Ok(false);
         };
-        if self.rule.header.read(self.words)? {
+        if self.header()? {
             self.open = OpenExtension::Nothing;
         } else if let Some(option) = self.words.option(|word| matches!(word, "-j" | "--jump" | "-g" | "--goto")) {
             self.words.plain()?;
@@ -91,6 +91,21 @@ impl RuleReader<'_, '_> {
         } else {
             self.option_is_unknown(word)?;
         }
+        Ok(true)
+    }
+
+    /// Reads an option before `-m`. Keeps a protocol's unknown name as an unknown match.
+    fn header(&mut self) -> ParseResult<bool> {
+        let problem = match self.rule.header.read(self.words) {
+            Err(problem) => problem,
+            read => return read,
+        };
+        let Problem::Value { option, value, .. } = &problem else { return Err(problem) };
+        if !self.unknown.keeps(&problem) || !matches!(option.as_str(), "-p" | "--protocol" | "--proto") {
+            return Err(problem);
+        }
+        let not = if self.words.negated() { "! " } else { "" };
+        self.rule.matches.push(Match::Unknown { name: String::new(), options: format!("{not}-p {value}") });
         Ok(true)
     }
 

@@ -6,6 +6,7 @@ use super::TableName;
 use super::ct::Ct;
 use super::error::{ParseResult, Problem};
 use super::external_targets::{ExternalTarget, SetTarget};
+pub use super::hop_limit::HopLimitChange;
 use super::nat::NatRange;
 pub use super::reject::RejectWith;
 use super::tokens::{OptionReader, bare, quote};
@@ -64,6 +65,7 @@ pub enum RuleTarget {
     Ct(Ct),
     /// Maps the destination in PREROUTING and OUTPUT, otherwise the source.
     Netmap(Masked),
+    HopLimit(HopLimitChange),
     External(ExternalTarget),
     Set(SetTarget),
     /// An unmodelled target, kept by [`super::Rules::read_any`].
@@ -145,6 +147,10 @@ impl RuleTarget {
                 let network = |text: &str| Masked::parse(text).filter(|network| network.family == family);
                 RuleTarget::Netmap(words.parse("a network of this family", network)?)
             }
+            "TTL" | "HL" => {
+                only(TableName::Mangle)?;
+                RuleTarget::HopLimit(HopLimitChange::read(name, words)?)
+            }
             "SET" => RuleTarget::Set(SetTarget::read(words)?),
             _ => match ExternalTarget::read(name, words)? {
                 Some(external) => RuleTarget::External(external),
@@ -194,6 +200,7 @@ impl fmt::Display for RuleTarget {
             RuleTarget::Notrack(true) => f.write_str(" -j CT --notrack"),
             RuleTarget::Ct(ct) => write!(f, " -j CT{ct}"),
             RuleTarget::Netmap(network) => write!(f, " -j NETMAP --to {network}"),
+            RuleTarget::HopLimit(change) => write!(f, " -j {change}"),
             RuleTarget::External(external) => write!(f, " -j {external}"),
             RuleTarget::Set(set) => write!(f, " -j {set}"),
             RuleTarget::Unknown { name, options } if options.is_empty() => write!(f, " -j {name}"),

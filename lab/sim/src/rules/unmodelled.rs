@@ -1,6 +1,7 @@
 /// Returns the reason as a sentence's predicate.
 pub(crate) fn match_reason(name: &str) -> &'static str {
     match name {
+        "" => "matches a protocol whose number is unknown",
         "bpf" => "runs a program over the packet",
         "u32" => "matches unmodelled bytes of the packet",
         "string" => "matches the payload",
@@ -8,7 +9,6 @@ pub(crate) fn match_reason(name: &str) -> &'static str {
         "helper" => "matches the conntrack helper",
         "cgroup" => "matches the cgroup of the sender",
         "dscp" | "tos" => "matches the unknown type of service",
-        "ttl" | "hl" => "matches the unknown hop limit",
         "connbytes" | "quota" | "connlabel" | "rateest" => "matches earlier traffic",
         "cpu" => "matches the processor",
         "devgroup" => "matches the group of an interface",

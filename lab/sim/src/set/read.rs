@@ -1,8 +1,11 @@
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::element::{Element, ElementPart, PartValue};
 use super::{IpSet, Sets};
+use crate::masked::{bits, prefix_mask};
 use crate::protocol::Family;
+use crate::rules::tokens::number;
 
 /// A line of `ipset save` that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,27 +20,35 @@ pub struct SetReadError {
 }
 
 fn parts(kind: &str) -> Option<Vec<ElementPart>> {
+    use ElementPart::{Interface, Ip, Mac, Mark, Member, Net, PlainPort, Port};
     Some(match kind {
-        "hash:ip" => vec![ElementPart::Ip],
-        "hash:net" => vec![ElementPart::Net],
-        "hash:ip,port" => vec![ElementPart::Ip, ElementPart::Port],
-        "hash:net,port" => vec![ElementPart::Net, ElementPart::Port],
-        "hash:net,net" => vec![ElementPart::Net, ElementPart::Net],
-        "hash:ip,port,ip" => vec![ElementPart::Ip, ElementPart::Port, ElementPart::Ip],
-        "hash:ip,port,net" => vec![ElementPart::Ip, ElementPart::Port, ElementPart::Net],
-        "hash:net,port,net" => vec![ElementPart::Net, ElementPart::Port, ElementPart::Net],
-        "bitmap:port" => vec![ElementPart::PlainPort],
+        "hash:ip" | "bitmap:ip" => vec![Ip],
+        "hash:net" => vec![Net],
+        "hash:mac" => vec![Mac],
+        "hash:ip,port" => vec![Ip, Port],
+        "hash:ip,mac" | "bitmap:ip,mac" => vec![Ip, Mac],
+        "hash:ip,mark" => vec![Ip, Mark],
+        "hash:net,port" => vec![Net, Port],
+        "hash:net,net" => vec![Net, Net],
+        "hash:net,iface" => vec![Net, Interface],
+        "hash:ip,port,ip" => vec![Ip, Port, Ip],
+        "hash:ip,port,net" => vec![Ip, Port, Net],
+        "hash:net,port,net" => vec![Net, Port, Net],
+        "bitmap:port" => vec![PlainPort],
+        "list:set" => vec![Member],
         _ => return None,
     })
 }
 
-const HARMLESS: [(&str, bool); 10] = [
+/// Options of sets without effect on verdicts; `true` marks options with values.
+const HARMLESS: [(&str, bool); 11] = [
     ("hashsize", true),
     ("maxelem", true),
     ("bucketsize", true),
     ("initval", true),
     ("range", true),
     ("timeout", true),
+    ("size", true),
     ("counters", false),
     ("comment", false),
     ("skbinfo", false),
@@ -48,38 +59,75 @@ fn create(words: &[&str]) -> Result<IpSet, String> {
     let [name, kind, options @ ..] = words else {
         return Err("a set is created as: create NAME TYPE".to_owned());
     };
-    let parts = parts(kind).ok_or_else(|| format!("sets of type {kind} are not modelled"))?;
-    let mut family = parts.iter().any(|part| *part != ElementPart::PlainPort).then_some(Family::V4);
+    let known = parts(kind);
+    let unmodelled = known.is_none().then(|| format!("of type {kind}"));
+    let parts = known.unwrap_or_default();
+    let has_addresses = parts.iter().any(|part| matches!(part, ElementPart::Ip | ElementPart::Net));
+    let mut set = IpSet {
+        name: (*name).to_owned(),
+        kind: (*kind).to_owned(),
+        parts,
+        family: has_addresses.then_some(Family::V4),
+        address_mask: None,
+        mark_mask: u32::MAX,
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+        elements: Vec::new(),
+        unmodelled,
+    };
     let mut at = 0;
     while let Some(option) = options.get(at) {
-        let value = options.get(at + 1).copied();
+        let value = options.get(at + 1).copied().unwrap_or_default();
         at += match HARMLESS.iter().find(|(known, _)| known == option) {
-            Some((_, true)) => 2,
             Some((_, false)) => 1,
-            None if *option == "family" => {
-                family = Some(match value {
-                    Some("inet") => Family::V4,
-                    Some("inet6") => Family::V6,
-                    _ => return Err("a family is inet or inet6".to_owned()),
-                });
-                2
+            Some((_, true)) => 2,
+            None if effect(&mut set, option, value).is_some() => 2,
+            None => {
+                set.unmodelled.get_or_insert_with(|| format!("with option {option} {value}"));
+                1
             }
-            None => return Err(format!("option {option} is not modelled")),
         };
     }
-    let options = options.iter().map(|option| (*option).to_owned()).collect();
-    Ok(IpSet { name: (*name).to_owned(), kind: (*kind).to_owned(), parts, family, options, elements: Vec::new() })
+    Ok(set)
 }
 
+/// Reads an option with an effect on verdicts; `None` if it or its value is unknown.
+fn effect(set: &mut IpSet, option: &str, value: &str) -> Option<()> {
+    let family = set.family.unwrap_or(Family::V4);
+    match option {
+        "family" => {
+            set.family = Some(match value {
+                "inet" => Family::V4,
+                "inet6" => Family::V6,
+                _ => return None,
+            });
+        }
+        "netmask" => {
+            let length = value.parse().ok().filter(|length| *length <= family.bits())?;
+            set.address_mask = Some(prefix_mask(family, length));
+        }
+        "bitmask" => {
+            let mask: IpAddr = value.parse().ok().filter(|mask| Family::of(*mask) == family)?;
+            set.address_mask = Some(bits(mask));
+        }
+        "markmask" => set.mark_mask = number(value)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Returns the element, or what is not understood in it.
 fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String> {
     let words: Vec<&str> = text.split(',').collect();
     let family = set.family.unwrap_or(Family::V4);
-    let wrong = || format!("{text} is no element of a set of type {}", set.kind);
-    if words.len() != set.parts.len() {
+    let wrong = || format!("with element {text}");
+    let given = set.parts.iter().zip(&words).map(|(part, word)| PartValue::read(*part, family, word));
+    let mut values = given.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+    if set.kind == "bitmap:ip,mac" && words.len() == 1 {
+        values.push(PartValue::Mac(None));
+    }
+    if values.len() != set.parts.len() || words.len() > set.parts.len() {
         return Err(wrong());
     }
-    let values = set.parts.iter().zip(words).map(|(part, word)| PartValue::read(*part, family, word));
-    let values = values.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
     let mut element = Element { values, nomatch: false, timeout: None };
     let mut at = 0;
     while let Some(option) = options.get(at) {
@@ -88,15 +136,21 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
                 element.nomatch = true;
                 1
             }
+            "wildcard" => {
+                if let Some(PartValue::Interface(name)) = element.values.last_mut() {
+                    name.wildcard = true;
+                }
+                1
+            }
             "timeout" => {
                 let value = options.get(at + 1).and_then(|value| value.parse().ok());
-                element.timeout = Some(value.ok_or("a timeout is a number of seconds")?);
+                element.timeout = Some(value.ok_or_else(wrong)?);
                 2
             }
-            // `comment` is the last option.
+            // Options after the comment, which may contain anything, have no effect on verdicts.
             "comment" => return Ok(element),
             "packets" | "bytes" | "skbmark" | "skbprio" | "skbqueue" => 2,
-            _ => return Err(format!("option {option} is not modelled")),
+            _ => return Err(format!("{} {option}", wrong())),
         };
     }
     Ok(element)
@@ -121,7 +175,10 @@ pub(super) fn read(text: &str) -> Result<Sets, SetReadError> {
             ["add", name, text, options @ ..] => {
                 let set = index.get(*name).and_then(|at| sets.sets.get_mut(*at));
                 let set = set.ok_or_else(|| fail(format!("there is no set {name}")))?;
-                let element = element(set, text, options).map_err(fail)?;
+                let element = element(set, text, options).unwrap_or_else(|unknown| {
+                    set.unmodelled.get_or_insert(unknown);
+                    Element { values: vec![PartValue::Text((*text).to_owned())], nomatch: false, timeout: None }
+                });
                 set.elements.push(element);
             }
             _ => return Err(fail("a line is: create NAME TYPE …, or add NAME ELEMENT …".to_owned())),

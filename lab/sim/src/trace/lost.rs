@@ -30,6 +30,8 @@ pub enum DropReason {
     Loopback,
     /// `rp_filter` dropped the packet.
     ReversePath,
+    /// The hop limit ends before the destination; the rule that set it.
+    HopLimit(Option<RuleRef>),
     /// No machine has the next hop.
     NoNeighbour(IpAddr),
     /// The packet would return through a port without hairpin mode.
@@ -64,6 +66,8 @@ impl fmt::Display for DropReason {
             DropReason::MartianSource => "the source is an own address of this machine".to_owned(),
             DropReason::Loopback => "loopback address without route_localnet".to_owned(),
             DropReason::ReversePath => "the reverse path is another interface (rp_filter)".to_owned(),
+            DropReason::HopLimit(Some(rule)) => format!("the hop limit ends here, set by {}", rule.numbered()),
+            DropReason::HopLimit(None) => "the hop limit ends here".to_owned(),
             DropReason::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
             DropReason::NoHairpin => "the output port is the input port, without hairpin mode".to_owned(),
             DropReason::Clash => "another connection has the tuple of its translation".to_owned(),

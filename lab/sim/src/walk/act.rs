@@ -74,6 +74,7 @@ impl Walker<'_> {
             | Action::Return
             | Action::Jump(_)
             | Action::Goto(_)
+            | Action::HopLimit(_)
             | Action::Unknown { .. } => TargetResult::Continue,
         }
     }

@@ -11,7 +11,6 @@ use crate::rules::matches::{
     AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, FieldTest, Icmp, IpRange, Limit, Multiport,
     MultiportSide, NumberRange, PortMatch, Rpfilter, Status, TupleField,
 };
-use crate::set::Membership;
 
 pub(super) type ChanceDraw = Option<(bool, u64, u64)>;
 
@@ -44,9 +43,7 @@ impl Walker<'_> {
             }
             Check::Recent(check) => self.state.recent.check(check, packet, self.now),
             Check::Set { not, set, sides, return_nomatch, .. } => {
-                let found = self.host.sets[*set].test(packet, sides, self.now / 1000);
-                let wanted = if *return_nomatch { Membership::NoMatch } else { Membership::Yes };
-                (found == wanted) != *not
+                self.in_set(*set, sides, *return_nomatch, skb).is_ok_and(|within| within != *not)
             }
             Check::Addrtype(addrtype) => self.addrtype(addrtype, skb),
             Check::Ports(ports) => self::ports(ports, packet),
@@ -57,6 +54,7 @@ impl Walker<'_> {
             Check::Limit { limit, counter } => self.limit(*limit, (packet.family(), *counter)),
             Check::IpRange(range) => self::iprange(range, packet),
             Check::Constant(holds) => *holds,
+            Check::Ipvs(asked) => self.ipvs_match(asked, skb),
             Check::PacketType(test) => {
                 let broadcast = self.host.is_broadcast(packet.destination);
                 test.judge(super::unknown_fact::packet_type(skb, broadcast) == test.is)

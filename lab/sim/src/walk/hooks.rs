@@ -56,6 +56,9 @@ impl Walker<'_> {
                 if !forwards {
                     return self.lose(DropReason::NoForwarding);
                 }
+                if let Err(why) = self.hop(&mut skb) {
+                    return self.lose(why);
+                }
                 self.goes_out(&mut skb, way.interface, way.next_hop);
                 match self.forward(&mut skb) {
                     HookResult::Ends(leaves) => leaves,
@@ -177,6 +180,11 @@ impl Walker<'_> {
         match skb.way {
             Some(PacketRoute::Out { interface, next_hop }) => match self.devices_out(&mut skb, interface) {
                 HookResult::Ends(leaves) => leaves,
+                // The next machine is a router.
+                HookResult::On if next_hop != skb.packet.destination && self.hop(&mut skb).is_err() => {
+                    let rule = skb.hop_limit.and_then(|known| known.rule);
+                    self.lose(DropReason::HopLimit(rule))
+                }
                 HookResult::On => PacketExit::Out { interface, next_hop, packet: skb.packet },
             },
             // Through loopback a packet keeps its connection, mark and route.

@@ -4,13 +4,44 @@
 use std::net::SocketAddr;
 
 use super::{HookResult, PacketRoute, Skb, Walker};
+use crate::conntrack::FlowDirection;
 use crate::hook::Hook;
+use crate::ipvs::Forwarding;
 use crate::ipvs::connections::{IpvsConnection, NoConnection};
 use crate::packet::PacketBody;
+use crate::rules::matches::{Ipvs, IpvsCondition};
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
+    /// Follows `ipvs_mt`.
+    pub(super) fn ipvs_match(&self, asked: &Ipvs, skb: &Skb) -> bool {
+        if asked.connection.is_empty() {
+            return asked.handled.is_none_or(|test| test.judge(skb.by_ipvs));
+        }
+        // Finds only requests that IPVS has sent on: the lookup is by client and server.
+        let found = if skb.by_ipvs { self.state.ipvs.forwarded(&skb.packet, self.now) } else { None };
+        found
+            .is_some_and(|connection| asked.connection.iter().all(|asked| self.ipvs_condition(asked, &connection, skb)))
+    }
+
+    fn ipvs_condition(&self, asked: &IpvsCondition, connection: &IpvsConnection, skb: &Skb) -> bool {
+        let virtual_address = connection.virtual_address;
+        match asked {
+            IpvsCondition::Protocol(test) => test.judge(test.is == connection.protocol),
+            IpvsCondition::Address(test) => test.judge(test.is.contains(virtual_address.ip())),
+            IpvsCondition::Port(test) => test.judge(test.is == virtual_address.port()),
+            // A persistence template has the port of its virtual service.
+            IpvsCondition::ControlPort(test) => {
+                test.judge(connection.is_persistent() && test.is == virtual_address.port())
+            }
+            IpvsCondition::Original(original) => {
+                skb.attached.is_some_and(|attached| (attached.direction == FlowDirection::Original) == *original)
+            }
+            IpvsCondition::Method(test) => test.judge(test.is == Forwarding::Masquerade),
+        }
+    }
+
     /// Follows `ip_vs_out_hook`.
     pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> HookResult {
         if skb.by_ipvs || self.host.services.services.is_empty() {
@@ -102,6 +133,11 @@ impl Walker<'_> {
             (skb.attached, skb.untracked) = (None, true);
         }
         if let Err(why) = self.route_out(skb) {
+            return HookResult::Ends(self.lose(why));
+        }
+        if matches!(skb.way, Some(PacketRoute::Out { .. }))
+            && let Err(why) = self.hop(skb)
+        {
             return HookResult::Ends(self.lose(why));
         }
         if skb.way == Some(PacketRoute::Here) {

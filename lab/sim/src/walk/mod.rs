@@ -11,6 +11,7 @@ mod hooks;
 mod ipvs;
 mod nft;
 mod recent;
+mod sets;
 mod tables;
 mod undecided;
 mod unknown_fact;
@@ -27,7 +28,7 @@ use crate::packet::Packet;
 use crate::protocol::Family;
 use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
-use crate::trace::{DropReason, Event, Trace};
+use crate::trace::{DropReason, Event, RuleRef, Trace};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
@@ -65,9 +66,18 @@ pub(crate) struct Skb {
     /// The zone of the first CT rule.
     pub(crate) template: Option<Zone>,
     pub(crate) origin: PacketOrigin,
+    /// The hop limit, if a rule has set it.
+    pub(crate) hop_limit: Option<KnownHopLimit>,
     /// `skb->ipvs_property`.
     pub(crate) by_ipvs: bool,
     pub(crate) way: Option<PacketRoute>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct KnownHopLimit {
+    pub(crate) value: u8,
+    /// The rule that changed it last; `None` in a packet of neighbour discovery.
+    pub(crate) rule: Option<RuleRef>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +107,7 @@ impl Skb {
             untracked: false,
             template: None,
             origin: PacketOrigin::Elsewhere,
+            hop_limit: None,
             by_ipvs: false,
             way: None,
         }
@@ -215,6 +226,16 @@ impl Walker<'_> {
         self.note(Event::Sent { host: self.host.name.clone(), packet: skb.packet.clone() });
         let leaves = self.outgoing(skb);
         self.settle(leaves)
+    }
+
+    /// Decrements a known hop limit for forwarding (`ip_forward`, `ip6_forward`).
+    fn hop(&self, skb: &mut Skb) -> Result<(), DropReason> {
+        let Some(known) = &mut skb.hop_limit else { return Ok(()) };
+        if known.value <= 1 {
+            return Err(DropReason::HopLimit(known.rule.clone()));
+        }
+        known.value -= 1;
+        Ok(())
     }
 
     fn is_loopback(&self, interface: usize) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::check::head_holds;
 use super::undecided::AskingRule;
-use super::{HookResult, PacketExit, Skb, Walker};
+use super::{HookResult, KnownHopLimit, PacketExit, Skb, Walker};
 use crate::hook::Hook;
 use crate::host::Host;
 use crate::program::iptables::{Action, Check, CompiledRule, CompiledTable, IptablesProgram};
@@ -118,6 +118,12 @@ impl<'a> Walker<'a> {
                 Action::Jump(_) => return HookResult::Ends(self.lose(DropReason::Rule(rule))),
                 Action::Goto(to) => (chain, at) = (*to, 0),
                 Action::Unknown { name, why } => return self.unknown_target(rule, name.as_ref(), why),
+                Action::HopLimit(change) => {
+                    let value = change.apply(skb.hop_limit.as_ref().map(|known| known.value));
+                    skb.hop_limit = value.map(|value| KnownHopLimit { value, rule: Some(rule) });
+                    happened += 1;
+                    at += 1;
+                }
                 action => {
                     let mark = skb.mark;
                     match self.act(action, hook, skb) {

@@ -80,8 +80,11 @@ impl Walker<'_> {
     fn answer(&mut self, check: &Check, skb: &Skb, drawn: &mut ChanceDraw) -> CheckAnswer {
         match check {
             Check::Open(open) => self.open(open, skb),
-            Check::Set { set, changes: true, .. } if self.state.changed.contains(&*self.host.sets[*set].name) => {
-                CheckAnswer::Unknown(UnknownFact::new("set", "matches a set that a rule has changed"))
+            Check::Set { not, set, sides, return_nomatch, open: true } => {
+                match self.in_set(*set, sides, *return_nomatch, skb) {
+                    Ok(within) => CheckAnswer::Known(within != *not),
+                    Err(why) => CheckAnswer::Unknown(UnknownFact::new("set", why)),
+                }
             }
             known => CheckAnswer::Known(self.check(known, skb, drawn)),
         }
@@ -115,9 +118,10 @@ impl Walker<'_> {
                 PacketBody::Tcp { .. } => CheckAnswer::Known(test.not),
                 _ => CheckAnswer::Known(false),
             },
-            OpenCheck::Ipvs { handled: Some(test), more: false } => CheckAnswer::Known(test.judge(skb.by_ipvs)),
-            OpenCheck::Ipvs { .. } if !skb.by_ipvs => CheckAnswer::Known(false),
-            OpenCheck::Ipvs { .. } => why("ipvs", "matches the IPVS connection, which is not modelled"),
+            OpenCheck::HopLimit(test) => match &skb.hop_limit {
+                Some(known) => CheckAnswer::Known(test.holds(known.value)),
+                None => why(test.name(), "matches the unknown hop limit"),
+            },
             OpenCheck::Port { input: true, test } => by_name(test, skb.port_in, "input-interface"),
             OpenCheck::Port { input: false, test } => by_name(test, skb.port_out, "output-interface"),
         }

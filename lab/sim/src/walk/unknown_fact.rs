@@ -85,10 +85,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
 }
 
 pub(super) fn of_packet(name: &str) -> bool {
-    matches!(
-        name,
-        "bpf" | "u32" | "string" | "dscp" | "tos" | "ttl" | "hl" | "ecn" | "helper" | "cgroup" | "esp" | "ah"
-    )
+    matches!(name, "bpf" | "u32" | "string" | "dscp" | "tos" | "ecn" | "helper" | "cgroup" | "esp" | "ah")
 }
 
 /// Follows `nf_sk_lookup_slow_v4`, `_v6`.

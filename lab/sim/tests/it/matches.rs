@@ -139,12 +139,41 @@ fn ipv6_matches() {
         ("-m addrtype --dst-type LOCAL,UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype ! --dst-type MULTICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-p ipv6-icmp -m icmp6 --icmpv6-type 128", "ping fd00::2 fd00::1", WEB),
+        // Packets have no extension headers.
+        ("-m ipv6header --header protocol --soft -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
+        ("-m ipv6header ! --header ipv6-frag --soft -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
+        ("-m ipv6header ! --header ipv6-frag,protocol -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
+        ("-m ipv6header --header protocol -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
     ] {
         let rules = format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {rule} -j DROP\nCOMMIT\n");
         for (text, expected) in [(hit, true), (miss, false)] {
             let (mut network, _, client) = network(Family::V6, &rules, Sysctls::default());
             assert_eq!(dropped(&mut network, client, &packet(text)), expected, "{rule} on {text}");
         }
+    }
+}
+
+#[test]
+fn matches_on_extension_headers_never_match() {
+    for rule in [
+        "-m ipv6header --header ipv6-frag --soft",
+        "-m ipv6header --header ipv6-frag,protocol",
+        "-m ipv6header ! --header protocol --soft",
+        "-m ipv6header ! --header protocol",
+        "-m rt --rt-type 0",
+        "-m rt ! --rt-segsleft 0:1",
+        "-m frag --fragid 0:4 --fragmore",
+        "-m hbh --hbh-len 8",
+        "-m dst --dst-opts 1:2,3",
+        "-p mobility-header -m mh --mh-type 1",
+        "-m srh --srh-next-hdr 6",
+        "-m ah ! --ahspi 5",
+    ] {
+        let rules = format!("*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING {rule} -j DROP\nCOMMIT\n");
+        let (mut network, _, client) = network(Family::V6, &rules, Sysctls::default());
+        assert!(!dropped(&mut network, client, &packet("tcp [fd00::2]:1000 [fd00::1]:80")), "{rule}");
+        let read = Rules::read(Family::V6, &rules).unwrap();
+        assert!(read.to_string().contains(&format!("-A PREROUTING {rule} -j DROP\n")), "{read}");
     }
 }
 

@@ -74,17 +74,12 @@ fn unknown_parts_are_errors_with_line_and_table() {
         let text = format!("# a comment\n*filter\n:INPUT ACCEPT [0:0]\n{rule}\nCOMMIT\n");
         report.push_str(&format!("{}\n", Rules::read(Family::V4, &text).unwrap_err()));
     }
-    for text in ["-A INPUT -j ACCEPT", "*broute\nCOMMIT", "*nat\n", "*nat\nCOMMIT\n*nat\nCOMMIT"] {
+    for text in ["-A INPUT -j ACCEPT", "*broute\nCOMMIT", "*nat\n"] {
         report.push_str(&format!("{}\n", Rules::read(Family::V4, text).unwrap_err()));
     }
     let warning = "*filter\nCOMMIT\n# Table `nat' is incompatible, use 'nft' tool.\n";
     report.push_str(&format!("{}\n", Rules::read(Family::V4, warning).unwrap_err()));
-    for text in [
-        "create X list:set size 8",
-        "create X hash:ip family inet netmask 24",
-        "add X 10.0.0.1",
-        "create X hash:ip family inet\nadd X fd00::1",
-    ] {
+    for text in ["create X", "add X 10.0.0.1", "create X hash:ip\ncreate X hash:ip", "swap X Y"] {
         report.push_str(&format!("{}\n", Sets::read(text).unwrap_err()));
     }
     for text in [
@@ -97,6 +92,13 @@ fn unknown_parts_are_errors_with_line_and_table() {
         report.push_str(&format!("{}\n", VirtualServices::read(text).unwrap_err()));
     }
     insta::assert_snapshot!(report);
+}
+
+#[test]
+fn a_tables_later_text_replaces_an_earlier_one() {
+    let text = "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n*filter\nCOMMIT\n*nat\n-A INPUT -j ACCEPT\nCOMMIT\n";
+    let rules = Rules::read(Family::V4, text).unwrap().to_string();
+    assert_eq!(rules, "*filter\nCOMMIT\n*nat\n-A INPUT -j ACCEPT\nCOMMIT\n");
 }
 
 #[test]

@@ -228,6 +228,7 @@ fn matches_are_known_for_some_packets() {
         ("-m length --length 52", "depends on INPUT 1 length"),
         ("-p tcp -m tcpmss --mss 1:536", "depends on INPUT 1 tcpmss"),
         ("-m ipvs --vport 80", "1 answered"),
+        ("-m ipvs --vdir REPLY --vmethod GATE ! --vaddr 10.0.0.0/8", "1 answered"),
         ("-m ipvs ! --ipvs", "1 dropped"),
         ("-m policy --dir in --pol ipsec", "1 answered"),
         ("-m policy --dir in --pol none", "1 dropped"),
@@ -261,6 +262,139 @@ fn owner_is_unknown_only_for_sockets() {
         assert_eq!(in_words(from_node(&setup)), local, "{rule}");
         assert_eq!(in_words(through(&setup)), forwarded, "{rule}");
     }
+}
+
+#[test]
+fn every_type_of_set_is_read_and_matters_only_where_reached() {
+    const SETS: &str = "\
+create MAC hash:mac hashsize 1024 maxelem 65536 bucketsize 12 initval 0x1
+add MAC 02:00:00:00:00:01
+create IPMAC hash:ip,mac family inet hashsize 1024
+add IPMAC 192.0.2.2,02:00:00:00:00:01
+create BITMAC bitmap:ip,mac range 192.0.2.0-192.0.2.255
+add BITMAC 192.0.2.2
+create MARK hash:ip,mark family inet markmask 0x0000ff00
+add MARK 192.0.2.2,0x00000100
+create BIT bitmap:ip range 192.0.0.0-192.0.255.255 netmask 24
+add BIT 192.0.2.0
+create BITPORT bitmap:port range 0-1000 timeout 0 counters comment skbinfo
+add BITPORT 80 timeout 0 packets 0 bytes 0 comment \"a nomatch timeout x\" skbmark 0x1/0xff skbprio 1:10 skbqueue 2
+create IFACE hash:net,iface family inet hashsize 1024
+add IFACE 192.0.2.0/24,eth0
+add IFACE 198.51.100.0/24,eth0
+create WILD hash:net,iface family inet
+add WILD 0.0.0.0/0,eth wildcard
+add WILD 192.0.2.0/24,eth nomatch wildcard
+create PORT hash:net,iface family inet
+add PORT 192.0.2.0/24,physdev:eth9
+create MASKED hash:ip,port family inet bitmask 255.255.0.255
+add MASKED 192.0.0.1,tcp:80
+add MASKED 192.0.0.1,icmp:echo-request
+create NETS hash:net family inet
+add NETS 192.0.2.0/24 nomatch
+create LIST list:set size 8 comment
+add LIST NETS comment \"x y\"
+add LIST BIT
+create MACS list:set size 8
+add MACS MAC
+create NEW hash:of,tomorrow family inet
+add NEW anything
+create ODD hash:ip family inet
+add ODD 192.0.2.2-192.0.2.9
+";
+    let in_sets = |rule: &str, invented: bool| {
+        let (rules, sets) = (filter(rule), Sets::read(SETS).unwrap());
+        let with_rules = with_rules(&rules);
+        in_words(input(&setup(|host| with_rules(host.sets(sets)), invented)))
+    };
+    for (set, expected) in [
+        ("MAC src", "depends on INPUT 1 set"),
+        ("IPMAC src,src", "depends on INPUT 1 set"),
+        ("IPMAC dst,src", "1 answered"),
+        ("BITMAC src,src", "1 dropped"),
+        ("MARK src,src", "1 answered"),
+        ("BIT src", "1 dropped"),
+        ("BITPORT dst", "1 dropped"),
+        ("IFACE src,src", "1 dropped"),
+        ("IFACE src,dst", "1 answered"),
+        ("WILD src,src", "1 answered"),
+        ("WILD src,src --return-nomatch", "1 dropped"),
+        ("PORT src,src", "depends on INPUT 1 set"),
+        ("PORT dst,src", "depends on INPUT 1 set"),
+        ("MASKED dst,dst", "1 dropped"),
+        // The exception does not matter to a list, its other member does.
+        ("NETS src", "1 answered"),
+        ("LIST src", "1 dropped"),
+        ("MACS src", "depends on INPUT 1 set"),
+        // As in the kernel, only sets of networks have exceptions.
+        ("BIT src --return-nomatch", "1 dropped"),
+        ("NEW src", "depends on INPUT 1 set"),
+        ("ODD src", "depends on INPUT 1 set"),
+    ] {
+        assert_eq!(in_sets(&format!("-A INPUT -m set --match-set {set} -j DROP"), false), expected, "{set}");
+    }
+    assert_eq!(in_sets("-A INPUT -m set --match-set IFACE src,src -j DROP", true), "depends on INPUT 1 set");
+    let marked = "-A INPUT -j MARK --set-xmark 0x1ff/0xffffffff\n-A INPUT -m set --match-set MARK src,src -j DROP";
+    assert_eq!(in_sets(marked, false), "1 dropped");
+    let changed = "-A INPUT -j SET --add-set BIT src\n-A INPUT -m set --match-set LIST src -j DROP";
+    assert_eq!(in_sets(changed, false), "depends on INPUT 2 set");
+    assert_eq!(in_sets("-A INPUT -p udp -m set --match-set NEW src -j DROP", false), "1 answered");
+    // No Ethernet header: the packet starts here.
+    let rules = with_rules("*mangle\n-A OUTPUT -m set --match-set MAC src -j DROP\nCOMMIT\n");
+    let setup = setup(|host| rules(host.sets(Sets::read(SETS).unwrap())), false);
+    assert_eq!(in_words(setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")))), "1 answered");
+}
+
+#[test]
+fn protocols_have_the_names_of_any_distribution() {
+    for (protocol, expected) in [
+        ("ipv4", "1 answered"),
+        ("! -p ipv4", "1 dropped"),
+        ("ipencap", "1 answered"),
+        ("hopopt", "1 answered"),
+        ("mobility-header", "1 answered"),
+        ("compaq-peer", "1 answered"),
+        ("TCP", "1 dropped"),
+        ("253", "1 answered"),
+        ("moonbeam", "depends on INPUT 1"),
+        ("moonbeam -m mark --mark 0x1", "1 answered"),
+        ("udp -p moonbeam", "1 answered"),
+    ] {
+        let option = if protocol.starts_with('!') { "" } else { "-p " };
+        let setup = setup(with_rules(&filter(&format!("-A INPUT {option}{protocol} -j DROP"))), false);
+        assert_eq!(in_words(input(&setup)), expected, "{protocol}");
+    }
+    let rules = filter("-A INPUT ! -p moonbeam -j DROP");
+    assert!(Rules::read_any(Family::V4, &rules).unwrap().to_string().contains("-A INPUT ! -p moonbeam -j DROP\n"));
+    assert!(Rules::read(Family::V4, &rules).is_err());
+}
+
+#[test]
+fn the_hop_limit_is_known_once_a_rule_sets_it() {
+    let mangle = |rules: &str| format!("*mangle\n{rules}\nCOMMIT\n");
+    for (rules, through, itself) in [
+        ("-A PREROUTING -j TTL --ttl-set 1", "1 dropped", "1 answered"),
+        ("-A PREROUTING -j TTL --ttl-set 2", "1 answered", "1 answered"),
+        ("-A PREROUTING -j TTL --ttl-set 4\n-A PREROUTING -j TTL --ttl-dec 4", "1 dropped", "1 answered"),
+        ("-A PREROUTING -j TTL --ttl-dec 4", "1 answered", "1 answered"),
+        ("-A PREROUTING -j TTL --ttl-set 1\n-A PREROUTING -m ttl --ttl-lt 5 -j DROP", "1 dropped", "1 dropped"),
+        ("-A PREROUTING -j TTL --ttl-set 5\n-A PREROUTING -m ttl --ttl-lt 5 -j DROP", "1 answered", "1 answered"),
+        ("-A PREROUTING -j TTL --ttl-set 5\n-A PREROUTING -m ttl ! --ttl-eq 5 -j DROP", "1 answered", "1 answered"),
+        ("-A PREROUTING -m ttl --ttl-gt 200 -j DROP", "depends on PREROUTING 1 ttl", "depends on PREROUTING 1 ttl"),
+        ("-A POSTROUTING -d 203.0.113.2 -j TTL --ttl-set 0", "1 answered", "1 answered"),
+    ] {
+        let setup = setup(with_rules(&mangle(rules)), false);
+        let forwarded = setup.network.outcomes(&Flow::tcp(setup.client, at("203.0.113.2:80")));
+        assert_eq!(in_words(forwarded).replace("other", "dropped"), through, "{rules}");
+        assert_eq!(in_words(input(&setup)), itself, "{rules}");
+    }
+    let setup = setup(with_rules(&mangle("-A PREROUTING -j TTL --ttl-set 1")), false);
+    let outcomes = setup.network.outcomes(&Flow::tcp(setup.client, at("203.0.113.2:80"))).unwrap();
+    let verdict = render::verdict(&setup.network, outcomes.certain().unwrap());
+    assert_eq!(
+        verdict,
+        "lost on node: the hop limit ends here, set by PREROUTING 1 (line 2): -A PREROUTING -j TTL --ttl-set 1"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{
 use crate::masked::bits;
 use crate::rules::ct::{Zone, ZoneId, ZoneOf};
 use crate::rules::header::{InterfacePattern, RuleHeader};
-use crate::rules::matches::{Ipvs, Match, Physdev, Recent, Statistic};
+use crate::rules::matches::{Match, Physdev, Recent, Statistic};
 use crate::rules::{Rule, RuleTarget, Rules, TableName, Test, unmodelled};
 use crate::set::CompiledIpSet;
 
@@ -124,6 +124,7 @@ impl Compiler<'_> {
             RuleTarget::Masquerade(range) => Action::Masquerade(*range),
             RuleTarget::Redirect(range) => Action::Redirect(*range),
             RuleTarget::Netmap(network) => Action::Netmap(Box::new(*network)),
+            RuleTarget::HopLimit(change) => Action::HopLimit(*change),
             RuleTarget::Notrack(_) => Action::Notrack,
             RuleTarget::Ct(ct) => Action::Track(ct.zone.unwrap_or(Zone { id: ZoneId::Number(0), of: ZoneOf::Both })),
             RuleTarget::External(external) => {
@@ -154,6 +155,15 @@ impl Compiler<'_> {
         }
     }
 
+    /// Whether matches on the set or one of its members may be unknown.
+    fn is_open(&self, set: usize) -> bool {
+        let sets = self.machine.sets;
+        let members = sets[set].members.iter().flatten().map(|(member, _)| *member);
+        members
+            .chain([set])
+            .any(|at| sets[at].may_be_unknown() || self.machine.changing.contains(&sets[at].name.as_str()))
+    }
+
     fn check(&mut self, one: &Match, checks: &mut Vec<Check>) -> Result<(), String> {
         checks.push(match one {
             Match::Comment(_) | Match::Nfacct(_) => return Ok(()),
@@ -171,10 +181,9 @@ impl Compiler<'_> {
             }
             Match::Recent(recent) => Check::Recent(self::recent(recent)),
             Match::Set(set) => {
-                let changes = self.machine.changing.contains(&set.set.as_str());
                 let (not, sides, return_nomatch) = (set.not, set.sides.clone(), set.return_nomatch);
                 match self.set(&set.set)? {
-                    Some(set) => Check::Set { not, set, sides, return_nomatch, changes },
+                    Some(set) => Check::Set { not, set, sides, return_nomatch, open: self.is_open(set) },
                     None => {
                         let (name, why) = ("set".into(), "matches a set that is not given".into());
                         Check::Open(OpenCheck::Unknown { name, why })
@@ -206,9 +215,9 @@ impl Compiler<'_> {
             Match::TcpMss(test) => Check::Open(OpenCheck::TcpMss(*test)),
             // Judged without IPsec.
             Match::Policy(policy) => Check::Constant(policy.none),
-            Match::Ipvs(Ipvs { handled, options }) => {
-                Check::Open(OpenCheck::Ipvs { handled: *handled, more: !options.is_empty() })
-            }
+            Match::Ipvs(ipvs) => Check::Ipvs(ipvs.clone()),
+            Match::ExtensionHeader(header) => Check::Constant(header.matches_without()),
+            Match::HopLimit(limit) => Check::Open(OpenCheck::HopLimit(*limit)),
             Match::Unknown { name, .. } => {
                 let why = unmodelled::match_reason(name).into();
                 Check::Open(OpenCheck::Unknown { name: name.as_str().into(), why })

@@ -9,11 +9,11 @@ use crate::protocol::Protocol;
 use crate::rules::ct::Zone;
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, NumberRange, Owner, PacketType, PortMatch,
-    RecentAction, Rpfilter, Side, SocketMatch,
+    Addrtype, Conntrack, HopLimit, Icmp, IpRange, Ipvs, Limit, MacAddress, Multiport, NumberRange, Owner, PacketType,
+    PortMatch, RecentAction, Rpfilter, Side, SocketMatch,
 };
 use crate::rules::nat::NatRange;
-use crate::rules::target::{Connmark, RejectWith};
+use crate::rules::target::{Connmark, HopLimitChange, RejectWith};
 use crate::rules::{ChainPolicy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
@@ -90,13 +90,13 @@ pub(crate) enum Check {
         counter: usize,
     },
     Recent(RecentCheck),
-    /// `changes`: whether local rules change the set.
+    /// `open`: whether the result may be unknown, because the set does not tell or rules change it.
     Set {
         not: bool,
         set: usize,
         sides: Vec<Side>,
         return_nomatch: bool,
-        changes: bool,
+        open: bool,
     },
     Addrtype(Addrtype),
     Ports(PortMatch),
@@ -110,6 +110,7 @@ pub(crate) enum Check {
         counter: usize,
     },
     Constant(bool),
+    Ipvs(Ipvs),
     PacketType(Test<PacketType>),
     Open(OpenCheck),
 }
@@ -121,11 +122,7 @@ pub(crate) enum OpenCheck {
     Mac(Test<MacAddress>),
     Length(Test<NumberRange>),
     TcpMss(Test<NumberRange>),
-    /// `more`: whether conditions on the connection follow.
-    Ipvs {
-        handled: Option<Test<()>>,
-        more: bool,
-    },
+    HopLimit(HopLimit),
     /// A bridge port with a placeholder name.
     Port {
         input: bool,
@@ -142,7 +139,7 @@ impl Check {
     pub(crate) fn may_be_unknown(&self) -> bool {
         match self {
             Check::Open(_) => true,
-            Check::Set { changes, .. } => *changes,
+            Check::Set { open, .. } => *open,
             _ => false,
         }
     }
@@ -172,6 +169,7 @@ pub(crate) enum Action {
     Masquerade(NatRange),
     Redirect(NatRange),
     Netmap(Box<Masked>),
+    HopLimit(HopLimitChange),
     Notrack,
     Track(Zone),
     ChangeSets(Box<[Arc<str>]>),

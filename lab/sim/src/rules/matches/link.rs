@@ -12,7 +12,7 @@ use crate::names;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    fn parse(text: &str) -> Option<MacAddress> {
+    pub(crate) fn parse(text: &str) -> Option<MacAddress> {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {

@@ -19,8 +19,11 @@
 
 mod addrtype;
 mod conntrack;
+mod extension_header;
+mod hop_limit;
 mod icmp;
 mod iprange;
+mod ipvs;
 mod limit;
 mod link;
 mod owner;
@@ -38,13 +41,16 @@ use std::fmt;
 
 pub use addrtype::{AddressType, AddressTypes, Addrtype};
 pub use conntrack::{ConnectionStates, Conntrack, FieldTest, Status, TupleField};
+pub use extension_header::ExtensionHeader;
+pub use hop_limit::HopLimit;
 pub use icmp::Icmp;
 pub use iprange::IpRange;
+pub use ipvs::{Ipvs, IpvsCondition};
 pub use limit::Limit;
 pub use link::{MacAddress, PacketType};
 pub use owner::{IdRange, Owner};
 pub use physdev::Physdev;
-pub use policy::{IpsecPolicy, Ipvs};
+pub use policy::IpsecPolicy;
 pub use ports::{Multiport, MultiportSide, NumberRange, PortMatch, TcpFlagsTest};
 pub use quota::{Connlimit, Hashlimit};
 pub use recent::{Recent, RecentAction};
@@ -93,7 +99,9 @@ pub enum Match {
     TcpMss(Test<NumberRange>),
     Policy(IpsecPolicy),
     Ipvs(Ipvs),
-    /// An unmodelled match, kept by [`super::Rules::read_any`].
+    ExtensionHeader(ExtensionHeader),
+    HopLimit(HopLimit),
+    /// An unmodelled match, or a protocol with an unknown name (`name` is empty), kept by [`super::Rules::read_any`].
     Unknown {
         name: String,
         options: String,
@@ -177,8 +185,12 @@ impl Match {
             }
             "policy" => Match::Policy(IpsecPolicy::read(words)?),
             "ipvs" => Match::Ipvs(Ipvs::read(words)?),
+            "ttl" | "hl" => Match::HopLimit(HopLimit::read(name, words)?),
             "nfacct" => Match::Nfacct(text(words, name, "--nfacct-name")?),
-            _ => return Err(Problem::UnknownMatch(name.to_owned())),
+            _ => match ExtensionHeader::read(name, words) {
+                Some(header) => Match::ExtensionHeader(header),
+                None => return Err(Problem::UnknownMatch(name.to_owned())),
+            },
         })
     }
 
@@ -218,6 +230,8 @@ impl Match {
             Match::TcpMss(_) => "tcpmss",
             Match::Policy(_) => "policy",
             Match::Ipvs(_) => "ipvs",
+            Match::ExtensionHeader(header) => header.name,
+            Match::HopLimit(limit) => limit.name(),
             Match::Unknown { name, .. } => name,
         }
     }
@@ -225,7 +239,9 @@ impl Match {
 
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " -m {}", self.name())?;
+        if !self.name().is_empty() {
+            write!(f, " -m {}", self.name())?;
+        }
         match self {
             Match::Comment(comment) => write!(f, " --comment {}", quote(comment)),
             Match::Conntrack(conntrack, false) => write!(f, "{conntrack}"),
@@ -256,6 +272,8 @@ impl fmt::Display for Match {
             Match::TcpMss(test) => write!(f, "{} --mss {}", test.negation(), test.is),
             Match::Policy(policy) => write!(f, "{policy}"),
             Match::Ipvs(ipvs) => write!(f, "{ipvs}"),
+            Match::ExtensionHeader(header) => write!(f, "{header}"),
+            Match::HopLimit(limit) => write!(f, "{limit}"),
             Match::Unknown { options, .. } if options.is_empty() => Ok(()),
             Match::Unknown { options, .. } => write!(f, " {options}"),
             Match::Nfacct(name) => write!(f, " --nfacct-name {}", quote(name)),

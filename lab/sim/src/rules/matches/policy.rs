@@ -1,8 +1,7 @@
-//! `policy` and `ipvs` (net/netfilter/xt_policy.c, xt_ipvs.c).
+//! `policy` (net/netfilter/xt_policy.c).
 
 use std::fmt;
 
-use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
@@ -56,48 +55,6 @@ impl fmt::Display for IpsecPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dir = if self.incoming { "in" } else { "out" };
         write!(f, " --dir {dir} --pol {}", if self.none { "none" } else { "ipsec" })?;
-        options::print(&self.options, f)
-    }
-}
-
-/// `-m ipvs`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ipvs {
-    /// `--ipvs`: handled by IPVS.
-    pub handled: Option<Test<()>>,
-    /// Conditions on IPVS packets.
-    pub options: Vec<TextOption>,
-}
-
-const IPVS: [(&str, bool); 6] = [
-    ("--vproto", true),
-    ("--vaddr", true),
-    ("--vport", true),
-    ("--vdir", true),
-    ("--vmethod", true),
-    ("--vportctl", true),
-];
-
-impl Ipvs {
-    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Ipvs> {
-        let mut this = Ipvs { handled: None, options: Vec::new() };
-        loop {
-            this.options.extend(options::read(words, &IPVS)?);
-            let Some(_) = words.option(|word| word == "--ipvs") else { break };
-            this.handled = Some(Test { not: words.negated(), is: () });
-        }
-        if this.handled.is_none() && this.options.is_empty() {
-            return Err(Problem::Missing { of: "match ipvs".to_owned(), what: "an option" });
-        }
-        Ok(this)
-    }
-}
-
-impl fmt::Display for Ipvs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(test) = self.handled {
-            write!(f, "{} --ipvs", test.negation())?;
-        }
         options::print(&self.options, f)
     }
 }
