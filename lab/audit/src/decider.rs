@@ -3,7 +3,7 @@
 use svclab_oracle::Mode;
 use svclab_sim::network::{Journey, Outcomes, PacketVerdict};
 use svclab_sim::rules::ChainPolicy;
-use svclab_sim::trace::{DropReason, Event, Trace};
+use svclab_sim::trace::{DropReason, Event, RuleRef, Trace};
 
 /// What decided an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,19 +125,24 @@ fn walk(trace: &Trace, mut visit: impl FnMut(&Event, &dyn Fn() -> Option<Decider
 }
 
 fn matched_rule(event: &Event) -> Option<Decider> {
-    let (program, rule, text) = match event {
-        Event::Matched(rule) => {
-            (of_chain(rule.chain()), rule, format!("{} in {}: {rule}", rule.number(), rule.table()))
-        }
-        Event::NftMatched(rule) => (of_table(rule.table(), rule.chain()), rule, format!("{}: {rule}", rule.place())),
-        _ => return None,
+    match event {
+        Event::Matched(rule) | Event::NftMatched(rule) => Some(of_rule(rule)),
+        _ => None,
+    }
+}
+
+fn of_rule(rule: &RuleRef) -> Decider {
+    let (program, text) = match rule.iptables_rule() {
+        Some(_) => (of_chain(rule.chain()), format!("{} in {}: {rule}", rule.number(), rule.table())),
+        None => (of_table(rule.table(), rule.chain()), format!("{}: {rule}", rule.place())),
     };
-    Some(Decider { program, chain: Some(rule.chain().to_owned()), text })
+    Decider { program, chain: Some(rule.chain().to_owned()), text }
 }
 
 fn refused_by(event: &Event, last: &dyn Fn() -> Option<Decider>) -> Option<Decider> {
     match event {
         Event::Rejected(_) | Event::Lost(DropReason::Rule(_) | DropReason::NftRule(_)) => last(),
+        Event::Lost(DropReason::HopLimit(rule)) => rule.as_ref().map(of_rule),
         Event::Policy(table, hook, ChainPolicy::Drop) => {
             let text = format!("the policy of {} in {table}", hook.chain());
             Some(Decider { program: RuleOwner::Unknown, chain: None, text })
