@@ -6,7 +6,7 @@ use svclab_oracle::{Family, FrontendKind, Protocol, ServiceFrontend, address};
 use super::gathered::Gathered;
 use super::sources::{AuditCaller, SourceKind};
 use super::stale::Lead;
-use super::{Audit, AuditCall};
+use super::{Audit, AuditCall, SOURCE_PORT};
 use crate::cluster::own_networks;
 use crate::machines::is_link_local;
 
@@ -66,7 +66,7 @@ impl Audit<'_> {
         }
         if frontend.kind == FrontendKind::LoadBalancerIp {
             let ranges = frontend.source_ranges.iter();
-            let listed = ranges.filter_map(|range| self.sources.ranges.iter().find(|(known, _)| known == range));
+            let listed = ranges.flat_map(|range| self.sources.ranges.iter().filter(move |(known, _)| known == range));
             callers.extend(listed.map(|(_, source)| source));
         }
         callers
@@ -87,7 +87,7 @@ impl Audit<'_> {
     fn by_pod_and_node(&self, frontend: &ServiceFrontend, to: SocketAddr, gathered: &mut Gathered) {
         let asked = |kind| matches!(kind, SourceKind::Pod | SourceKind::Node);
         for source in self.callers(frontend, to, false).into_iter().filter(|source| asked(source.kind)) {
-            self.question(&AuditCall { frontend, source, to }, gathered);
+            self.question(&AuditCall { frontend, source, source_port: SOURCE_PORT, to }, gathered);
         }
     }
 

@@ -221,7 +221,12 @@ mod tests {
             address: None,
             label: String::new(),
         };
-        let asked = AuditCall { frontend: &frontend, source: &source, to: SocketAddr::from(([192, 0, 2, 1], 30_080)) };
+        let asked = AuditCall {
+            frontend: &frontend,
+            source: &source,
+            source_port: 40_000,
+            to: SocketAddr::from(([192, 0, 2, 1], 30_080)),
+        };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
         let proxy = AuditedProxy { settings, configured: true };
         let mut network = Network::new();
@@ -269,7 +274,13 @@ mod tests {
             };
             let outcomes = vec![PacketOutcome { verdict, probability: Fraction::one() }];
             let found = Outcomes { outcomes, ways: Vec::new(), undecided: Vec::new() };
-            known_refusal(&AuditCall { frontend, source: &source, to }, &proxy, &found, Some(&decided)).is_some()
+            known_refusal(
+                &AuditCall { frontend, source: &source, source_port: 40_000, to },
+                &proxy,
+                &found,
+                Some(&decided),
+            )
+            .is_some()
         };
         let Some(by) = by else { panic!("a host") };
         let rejected = || PacketVerdict::Rejected { by, with: RejectWith::TcpReset, delivered: true };

@@ -7,6 +7,7 @@ mod gathered;
 mod rules;
 mod setting;
 mod settled;
+mod source_ports;
 mod sources;
 mod stale;
 
@@ -97,6 +98,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
         sources: &sources,
         frontends: &frontends,
         settings: Settings::of(NodeParts { snapshot, state: &state, around: &around }, proxy.settings.mode),
+        source_ports: source_ports::matched(&state),
         unsettled: settled::unsettled(objects, &snapshot.taken, options.settle_seconds),
     };
     let mut gathered = audit.every(&frontends);
@@ -134,14 +136,20 @@ struct Audit<'a> {
     sources: &'a Sources,
     frontends: &'a [ServiceFrontend],
     settings: Settings<'a>,
+    source_ports: BTreeSet<u16>,
     unsettled: BTreeSet<(String, String)>,
 }
 
+#[derive(Clone, Copy)]
 struct AuditCall<'a> {
     frontend: &'a ServiceFrontend,
     source: &'a AuditCaller,
+    source_port: u16,
     to: SocketAddr,
 }
+
+/// The source port of most calls, of the range from which Linux chooses (`net.ipv4.ip_local_port_range`).
+const SOURCE_PORT: u16 = 40_000;
 
 impl<'a> Audit<'a> {
     fn every(&'a self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
@@ -177,7 +185,12 @@ impl<'a> Audit<'a> {
         }
         for (index, to) in self.destinations(frontend).into_iter().enumerate() {
             for source in self.callers(frontend, to, index == 0) {
-                self.question(&AuditCall { frontend, source, to }, gathered);
+                let asked = AuditCall { frontend, source, source_port: SOURCE_PORT, to };
+                self.question(&asked, gathered);
+                if matches!(source.kind, SourceKind::Pod | SourceKind::Node | SourceKind::Outside) {
+                    let others = self.source_ports.iter().copied();
+                    others.for_each(|source_port| self.question(&AuditCall { source_port, ..asked }, gathered));
+                }
             }
         }
         self.other_port(frontend, gathered);
@@ -247,7 +260,7 @@ impl<'a> Audit<'a> {
             (_, Some(address)) => (self.machines.at(address).unwrap_or(self.machines.node), Some(address)),
             (_, None) => (self.machines.node, None),
         };
-        Flow { from, source, source_port: 40_000, to: asked.to, protocol: number(asked.frontend.protocol) }
+        Flow { from, source, source_port: asked.source_port, to: asked.to, protocol: number(asked.frontend.protocol) }
     }
 
     /// `thorough` also checks that a client without affinity is not bound.
@@ -339,7 +352,7 @@ impl<'a> Audit<'a> {
         });
         for source in callers {
             let frontend = lead.frontend(family);
-            let asked = AuditCall { frontend: &frontend, source, to };
+            let asked = AuditCall { frontend: &frontend, source, source_port: SOURCE_PORT, to };
             let flow = self.flow(&asked);
             let Ok(found) = self.machines.network.outcomes(&flow) else { continue };
             gathered.asked += 1;

@@ -87,6 +87,11 @@ impl Finder<'_> {
             || own_addresses(self.snapshot).any(|own| own == address)
     }
 
+    fn is_gateway(&self, address: IpAddr) -> bool {
+        let routes = self.snapshot.network.iter().flat_map(|network| &network.routes);
+        routes.flat_map(|route| &route.hops).any(|hop| hop.via == Some(address))
+    }
+
     fn interface_towards(&self, address: IpAddr) -> Option<String> {
         match self.node.way_to(address) {
             RouteTo::Out { interface, .. } => Some(interface),
@@ -221,24 +226,57 @@ impl Finder<'_> {
         AuditCaller { kind, place, address: Some(address), label }
     }
 
+    /// Adds hosts at both ends of each source range, inside and outside.
     fn ranges(&self, frontends: &[ServiceFrontend], sources: &mut Sources) {
         let ranges: BTreeSet<IpNet> =
             frontends.iter().flat_map(|frontend| frontend.source_ranges.iter().copied()).collect();
         for range in ranges.into_iter().take(RANGES) {
-            let candidates = (0..64).filter_map(|number| nth(range, number));
-            let free = candidates.into_iter().find(|address| {
-                range.contains(address)
-                    && !self.is_node(*address)
-                    && !self.known.endpoints.contains_key(address)
-                    && self.interface_towards(*address).is_some()
-                    && self.interface_towards(*address) == sources.uplink
-            });
-            let Some(address) = free else { continue };
-            let label = format!("a host outside in {range} ({address})");
-            let source = self.client(sources, address, SourceKind::InRange, label);
-            sources.ranges.push((range, source));
+            for (address, place) in self.ends(range, sources.uplink.as_deref()) {
+                let label = format!("a host outside, {place} {range} ({address})");
+                let source = self.client(sources, address, SourceKind::InRange, label);
+                sources.ranges.push((range, source));
+            }
         }
     }
+
+    /// Returns usable addresses at the ends of a range: the first and the last inside, and the nearest outside.
+    fn ends(&self, range: IpNet, uplink: Option<&str>) -> Vec<(IpAddr, &'static str)> {
+        let is_usable = |address: &IpAddr| {
+            !self.is_node(*address)
+                && !self.is_gateway(*address)
+                && !self.known.endpoints.contains_key(address)
+                && self.interface_towards(*address).is_some_and(|interface| Some(interface.as_str()) == uplink)
+        };
+        let from = |start: IpAddr, up: bool, inside: bool| {
+            let all = (0..64).map_while(|number| offset(start, number, up));
+            all.take_while(|address| range.contains(address) == inside).find(is_usable)
+        };
+        let outside = |start: IpAddr, up: bool| offset(start, 1, up).and_then(|start| from(start, up, false));
+        let (first, last) = (range.network(), range.broadcast());
+        let mut ends: Vec<(IpAddr, &'static str)> = Vec::new();
+        for (address, place) in [
+            (from(first, true, true), "first in"),
+            (from(last, false, true).filter(|address| Some(*address) != from(first, true, true)), "last in"),
+            (outside(first, false), "before"),
+            (outside(last, true), "behind"),
+        ] {
+            ends.extend(address.map(|address| (address, place)));
+        }
+        ends
+    }
+}
+
+fn offset(start: IpAddr, number: u32, up: bool) -> Option<IpAddr> {
+    Some(match start {
+        IpAddr::V4(start) => {
+            let start = start.to_bits();
+            IpAddr::V4(if up { start.checked_add(number)? } else { start.checked_sub(number)? }.into())
+        }
+        IpAddr::V6(start) => {
+            let (start, number) = (start.to_bits(), u128::from(number));
+            IpAddr::V6(if up { start.checked_add(number)? } else { start.checked_sub(number)? }.into())
+        }
+    })
 }
 
 fn nameless(address: IpAddr) -> PodName {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use svclab_oracle::{ClusterModel, Family, FrontendKind, Protocol, ServiceFrontend, ServicePortName, address};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::network::{Flow, Outcomes, PacketVerdict};
-use svclab_sim::nft::{ElementKey, Expr};
+use svclab_sim::nft::{ElementKey, Expr, TableFamily};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_sim::rules::matches::Match;
 use svclab_sim::rules::{Rule, RuleTarget, Rules};
@@ -52,9 +52,10 @@ pub(super) fn leads(state: &NodeState) -> BTreeSet<Lead> {
     for rules in [&state.v4, &state.v6] {
         leads.extend(of_rules(rules));
     }
-    let tables = state.nft.tables.iter().filter(|table| table.name == "kube-proxy");
-    for set in tables.flat_map(|table| &table.sets) {
-        leads.extend(set.elements.iter().filter_map(|element| of_element(&element.key)));
+    for table in state.nft.tables.iter().filter(|table| table.name == "kube-proxy") {
+        let family = if table.family == TableFamily::Ip6 { Family::V6 } else { Family::V4 };
+        let elements = table.sets.iter().flat_map(|set| &set.elements);
+        leads.extend(elements.filter_map(|element| of_element(&element.key, family)));
     }
     leads.extend(state.servers.services.iter().filter_map(|service| {
         let address = service.address.ip();
@@ -106,8 +107,8 @@ fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
     Some(Lead { address, port, protocol, family })
 }
 
-/// Reads `address . protocol . port`, or `protocol . port` of a node port.
-fn of_element(key: &ElementKey) -> Option<Lead> {
+/// Reads `address . protocol . port`, or `protocol . port` of a node port of the table's family.
+fn of_element(key: &ElementKey, family: Family) -> Option<Lead> {
     let ElementKey::Parts(parts) = key else { return None };
     let words: Vec<&str> =
         parts.iter().map(|part| if let Expr::Word(word) = part { word.as_str() } else { "" }).collect();
@@ -122,6 +123,7 @@ fn of_element(key: &ElementKey) -> Option<Lead> {
                 family: Family::of(address),
             })
         }
+        [protocol, port] => Some(Lead { address: None, port: port.parse().ok()?, protocol: named(protocol)?, family }),
         _ => None,
     }
 }

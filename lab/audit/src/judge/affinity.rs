@@ -137,7 +137,10 @@ impl Client<'_> {
         let searched = network.each_way(&other, |journey, after| {
             let is_same = endpoint(&journey.verdict) == Some(self.met);
             if is_same {
-                fault = self.stays(&after, "after another client has met the same endpoint");
+                let second = Client { again: other.port(other.source_port + 1), ..*self };
+                fault = self
+                    .stays(&after, "after another client has met the same endpoint")
+                    .or_else(|| second.stays(&after, "as the second at this endpoint"));
             }
             crowded && !is_same
         });

@@ -1,12 +1,17 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::TableName::{Filter, Nat};
-use svclab_sim::rules::matches::{AddressType, AddressTypes, RecentAction, Statistic, THRESHOLD_ONE};
+use svclab_sim::rules::header::RuleHeader;
+use svclab_sim::rules::matches::{
+    AddressType, AddressTypes, NumberRange, PortMatch, RecentAction, Statistic, THRESHOLD_ONE,
+};
 use svclab_sim::rules::target::RejectWith;
-use svclab_sim::rules::{InterfacePattern, Match, Rule, RuleTarget, Rules};
+use svclab_sim::rules::{InterfacePattern, Match, Rule, RuleTarget, Rules, Test};
 
 use super::Mutant;
 use super::tools::{
-    ChainsOf, any, is_drop, jumps, rules, says, shift_port, single, strip, threshold, wider, without_jump,
+    ChainsOf, any, is_drop, jumps, narrower, rules, says, shift_port, single, strip, threshold, wider, without_jump,
 };
 
 const SERVICES: ChainsOf = ChainsOf(Nat, "KUBE-SERVICES");
@@ -109,7 +114,7 @@ fn swap_first_two(chain: &mut [Rule]) {
 }
 
 pub fn catalogue() -> Vec<Mutant> {
-    [matches(), numbers(), chance(), marking(), targets(), refusals(), structure()].concat()
+    [matches(), numbers(), chance(), marking(), targets(), refusals(), structure(), partial()].concat()
 }
 
 #[rustfmt::skip]
@@ -337,6 +342,73 @@ fn structure() -> Vec<Mutant> {
             .equivalent("no two rules match one packet"),
         rules("the loopback range is open to the network", |r| LOOPBACK_GUARD.remove(r, is_drop))
             .equivalent("no machine sends packets for 127.0.0.0/8 out of its own stack; the kernel's tests forge them"),
+    ]
+}
+
+fn is_recent(one: &Match) -> bool {
+    matches!(one, Match::Recent(_))
+}
+
+fn list_of(rule: &Rule) -> Option<String> {
+    rule.matches.iter().find_map(|one| if let Match::Recent(recent) = one { Some(recent.list.clone()) } else { None })
+}
+
+/// Drops TCP packets from privileged source ports.
+fn drop_by_source_port(like: &Rule) -> Rule {
+    let source = Some(Test::is(NumberRange { first: 1, last: 1023 }));
+    let ports = PortMatch { protocol: Protocol::TCP, source, destination: None, flags: None };
+    let header = RuleHeader { protocol: Some(Test::is(Protocol::TCP)), ..RuleHeader::default() };
+    Rule { header, matches: vec![Match::Ports(ports)], target: RuleTarget::Drop, ..like.clone() }
+}
+
+/// Mutants that concern some endpoints, addresses or clients only.
+#[rustfmt::skip]
+fn partial() -> Vec<Mutant> {
+    vec![
+        rules("every second endpoint's hairpin is not marked", |r| ENDPOINT.edit_every_second(r, |chain| chain.retain(|rule| !marks(rule)))),
+        rules("every second endpoint's affinity entry is not written", |r| ENDPOINT.edit_every_second(r, |chain| {
+            chain.iter_mut().for_each(|rule| strip(rule, is_recent));
+        })),
+        rules("the first endpoint's affinity reads the second's list", |r| CLUSTER.reorder(r, |chain| {
+            let lists: Vec<String> = chain.iter().filter(|rule| checks(rule)).filter_map(list_of).collect();
+            if let (Some(second), Some(first)) = (lists.get(1), chain.iter_mut().find(|rule| checks(rule))) {
+                recent(first, RecentAction::Check, |one| one.list.clone_from(second));
+            }
+        })),
+        rules("the affinity of the first two endpoints is swapped", |r| CLUSTER.reorder(r, |chain| {
+            let at: Vec<usize> = chain.iter().enumerate().filter(|(_, rule)| checks(rule)).map(|(at, _)| at).take(2).collect();
+            if let [first, second] = at[..] {
+                let target = chain[first].target.clone();
+                chain[first].target = chain[second].target.clone();
+                chain[second].target = target;
+            }
+        })),
+        rules("affinity is of the client's network", |r| ChainsOf(Nat, "KUBE-S").edit(r, |rule| rule.matches.iter().any(is_recent), |rule| {
+            for one in &mut rule.matches {
+                if let Match::Recent(recent) = one {
+                    recent.mask = match recent.mask {
+                        IpAddr::V4(_) => Ipv4Addr::new(255, 255, 255, 0).into(),
+                        IpAddr::V6(_) => Ipv6Addr::from_bits(u128::MAX << 64).into(),
+                    };
+                }
+            }
+        })),
+    ]
+}
+
+/// Mutants that only calls from or to certain addresses and ports show.
+#[rustfmt::skip]
+pub(super) fn narrow() -> Vec<Mutant> {
+    vec![
+        rules("source ranges are one bit wider", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| {
+            if let Some(test) = &mut rule.header.source { test.is = wider(test.is, 1); }
+        })),
+        rules("source ranges are one bit narrower", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| {
+            if let Some(test) = &mut rule.header.source { test.is = narrower(test.is, 1); }
+        })),
+        rules("packets from privileged ports are dropped", |r| FORWARD.reorder(r, |chain| {
+            if let Some(first) = chain.first().map(drop_by_source_port) { chain.insert(0, first); }
+        })),
     ]
 }
 

@@ -121,6 +121,15 @@ fn virtual_servers() -> Vec<Mutant> {
         state("affinity entries are not written", |p| servers(p, sticks, |one| one.persistence = None)),
         state("affinity lasts a second", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 1; })),
         state("affinity lasts a year", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 31_536_000; })),
+        state("affinity is of the client's network", |p| servers(p, sticks, |one| {
+            let prefix = if one.address.is_ipv4() { 24 } else { 64 };
+            if let Some(kept) = &mut one.persistence { kept.prefix = prefix; }
+        })),
+        state("every second virtual server has no affinity", |p| {
+            let before = p.servers.clone();
+            p.servers.services.iter_mut().filter(|one| sticks(one)).skip(1).step_by(2).for_each(|one| one.persistence = None);
+            p.servers != before
+        }),
         state("affinity without sessionAffinity", |p| servers(p, |one| one.persistence.is_none(), |one| {
             one.persistence = Some(svclab_sim::ipvs::Persistence { seconds: 10_800, prefix: if one.address.is_ipv4() { 32 } else { 128 } });
         })),
@@ -146,6 +155,7 @@ fn addresses() -> Vec<Mutant> {
 fn sets() -> Vec<Mutant> {
     vec![
         state("the hairpin set is empty", |p| empty(p, "KUBE-LOOP-BACK")),
+        state("every second hairpin is missing", |p| elements(p, "KUBE-LOOP-BACK", |index, one| (index % 2 == 0).then(|| one.clone()))),
         state("hairpins are at the next port", |p| next_ports(p, "KUBE-LOOP-BACK")),
         state("the set of cluster IPs is empty", |p| empty(p, "KUBE-CLUSTER-IP")),
         state("the first cluster IP is missing", |p| elements(p, "KUBE-CLUSTER-IP", |index, one| (index > 0).then(|| one.clone()))),

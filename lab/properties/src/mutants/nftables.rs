@@ -1,8 +1,11 @@
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::nft::{
-    BaseChain, Chain, Element, ElementKey, ElementValue, Expr, NatKind, NftVerdict, Relation, Rule, Ruleset, Statement,
+    BaseChain, Chain, Element, ElementKey, ElementValue, Expr, NatKind, NftVerdict, Relation, Rule, Ruleset,
+    SetOperation, Statement,
 };
 use svclab_sim::rules::ChainPolicy;
 
@@ -227,7 +230,7 @@ fn asks_memory(rule: &Rule) -> bool {
 }
 
 pub(super) fn catalogue() -> Vec<Mutant> {
-    [frontends(), endpoints(), refusals(), firewall(), structure(), marking(), memory()].concat()
+    [frontends(), endpoints(), refusals(), firewall(), structure(), marking(), memory(), partial()].concat()
 }
 
 #[rustfmt::skip]
@@ -449,9 +452,96 @@ fn memory() -> Vec<Mutant> {
                 }
             }
         })),
-        state("affinity sets have the size 0", |s| edit(s, |ruleset| {
-            let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
-            sets.filter(|set| set.name.starts_with("affinity-")).for_each(|set| set.size = Some(0));
+        state("affinity sets have the size 0", |s| memory_size(s, 0)),
+    ]
+}
+
+fn is_hold(statement: &Statement) -> bool {
+    matches!(statement, Statement::Element { .. })
+}
+
+fn memory_sets(chain: &mut Chain) -> impl Iterator<Item = &mut Expr> {
+    chain.rules.iter_mut().flat_map(|rule| &mut rule.statements).filter_map(|statement| match statement {
+        Statement::Match { right: set @ Expr::SetRef(_), .. } => Some(set),
+        _ => None,
+    })
+}
+
+fn memory_size(state: &mut NodeState, size: u32) -> bool {
+    edit(state, |ruleset| {
+        let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
+        sets.filter(|set| set.name.starts_with("affinity-")).for_each(|set| set.size = Some(size));
+    })
+}
+
+fn change_ranges(state: &mut NodeState, how: impl Fn(u8) -> u8) -> bool {
+    each_element(state, "firewall-allowed", |one| {
+        if let Some(Expr::Prefix(address, length)) = key_parts(one).last_mut() {
+            let masked = address_of(address)
+                .and_then(|ip| IpNet::new(ip, how(*length).min(if ip.is_ipv4() { 32 } else { 128 })).ok());
+            if let Some(range) = masked {
+                (**address, *length) = (Expr::Word(range.network().to_string()), range.prefix_len());
+            }
+        }
+    })
+}
+
+fn address_of(expr: &Expr) -> Option<IpAddr> {
+    if let Expr::Word(word) = expr { word.parse().ok() } else { None }
+}
+
+/// Mutants that concern some endpoints, addresses or clients only.
+#[rustfmt::skip]
+fn partial() -> Vec<Mutant> {
+    vec![
+        state("every second hairpin is missing", |s| elements(s, "hairpins", |all| {
+            let mut at = 0;
+            all.retain(|_| { at += 1; at % 2 == 1 });
+        })),
+        state("every second endpoint's affinity entry is not written", |s| edit(s, |ruleset| {
+            let chains = ruleset.tables.iter_mut().flat_map(|table| &mut table.chains);
+            for chain in chains.filter(|chain| chain.name.starts_with("endpoint-")).skip(1).step_by(2) {
+                chain.rules.iter_mut().for_each(|rule| rule.statements.retain(|statement| !is_hold(statement)));
+            }
+        })),
+        state("the first endpoint's affinity reads the second's set", |s| chains(s, "service-", |chain| {
+            let second = memory_sets(chain).nth(1).map(|set| set.clone());
+            if let (Some(second), Some(first)) = (second, memory_sets(chain).next()) {
+                *first = second;
+            }
+        })),
+        state("affinity entries are not renewed", |s| each_rule(s, "endpoint-", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Element { operation, .. } = statement {
+                    *operation = SetOperation::Add;
+                }
+            }
+        })),
+        state("affinity sets have the size 1", |s| memory_size(s, 1)),
+    ]
+}
+
+/// Mutants that only calls from or to certain addresses and ports show.
+#[rustfmt::skip]
+pub(super) fn narrow() -> Vec<Mutant> {
+    vec![
+        state("source ranges are one bit wider", |s| change_ranges(s, |length| length.saturating_sub(1))),
+        state("source ranges are one bit narrower", |s| change_ranges(s, |length| length + 1)),
+        state("a node port of no service is served", |s| elements(s, "service-nodeports", |all| {
+            if let Some(mut more) = all.first().cloned() {
+                if let Some(port) = key_parts(&mut more).last_mut() { *port = Expr::Word("32767".to_owned()); }
+                all.push(more);
+            }
+        })),
+        state("packets from privileged ports are dropped", |s| chains(s, "filter-forward", |chain| {
+            let ports = Expr::Range(Box::new(Expr::Word("1".to_owned())), Box::new(Expr::Word("1023".to_owned())));
+            let port = Expr::Payload { protocol: "tcp".to_owned(), field: "sport".to_owned() };
+            let Some(mut rule) = chain.rules.first().cloned() else { return };
+            rule.statements = vec![
+                Statement::Match { left: port, relation: Relation::Implicit, right: ports },
+                Statement::Verdict(NftVerdict::Drop),
+            ];
+            chain.rules.insert(0, rule);
         })),
     ]
 }

@@ -55,6 +55,17 @@ impl ChainsOf {
         changed
     }
 
+    /// Edits every second chain.
+    pub(super) fn edit_every_second(self, rules: &mut Rules, how: impl Fn(&mut Vec<Rule>)) -> bool {
+        let mut changed = false;
+        for chain in self.chains(rules).skip(1).step_by(2) {
+            let before = chain.clone();
+            how(chain);
+            changed |= *chain != before;
+        }
+        changed
+    }
+
     /// Moves each selected target to the previous selected rule.
     pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&RuleTarget) -> bool) -> bool {
         let mut targets: Vec<RuleTarget> =
@@ -111,6 +122,11 @@ pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
 
 pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
     let length = masked.prefix().unwrap_or(0).saturating_sub(bits);
+    Masked::network(masked.address(), length).unwrap_or(masked)
+}
+
+pub(super) fn narrower(masked: Masked, bits: u8) -> Masked {
+    let length = masked.prefix().unwrap_or(0).saturating_add(bits).min(masked.family.bits());
     Masked::network(masked.address(), length).unwrap_or(masked)
 }
 

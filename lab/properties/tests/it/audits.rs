@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseError;
 use svclab_audit::audit::{AuditOptions, Report, audit};
 use svclab_oracle::generate::recipes;
 use svclab_oracle::{ClusterModel, Mode};
-use svclab_properties::mutants::{AuditScore, audit_score, catalogue, fixtures};
+use svclab_properties::mutants::{AuditScore, audit_score, catalogue, fixtures, narrow_catalogue};
 use svclab_properties::proxies::Proxies;
 use svclab_properties::snapshots::snapshot;
 use svclab_properties::sweep::{cases, in_mode, scenario};
@@ -71,7 +71,8 @@ const IN_MEMORY: [&str; 6] = [
 fn every_mutant_is_found(mode: Mode) {
     let fixtures = fixtures(mode, 32, 1).unwrap_or_else(|words| panic!("{words}"));
     let in_memory = |name: &str| mode == Mode::Userspace && IN_MEMORY.contains(&name);
-    let seen = catalogue(mode).into_iter().filter(|mutant| !in_memory(mutant.name));
+    let all = catalogue(mode).into_iter().chain(narrow_catalogue(mode));
+    let seen = all.filter(|mutant| !in_memory(mutant.name));
     let audits: Vec<AuditScore> = seen.map(|mutant| audit_score(mutant, &fixtures)).collect();
     let wrong: Vec<String> = audits.iter().filter(|audit| !audit.is_right()).map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
