@@ -11,6 +11,7 @@ pub mod machines;
 pub mod mutants;
 pub mod nft_compare;
 pub mod node;
+pub mod node_kinds;
 pub mod node_states;
 
 pub mod proxies;

@@ -42,6 +42,13 @@ impl Audit<'_> {
         own.into_iter().map(at).collect()
     }
 
+    /// Whether the address is another node's own: that node translates packets from outside, and others that are not yet
+    /// translated here.
+    pub(super) fn is_elsewhere(&self, address: IpAddr) -> bool {
+        let mut others = self.known.nodes.iter().filter(|(name, _)| **name != self.known.node);
+        others.any(|(_, own)| own.contains(&address)) && !self.machines.is_own(address)
+    }
+
     /// Returns the callers: all at the frontend's first address; a pod, the node and a host outside at the others.
     pub(super) fn callers<'s>(
         &'s self,
@@ -54,8 +61,10 @@ impl Audit<'_> {
         if to.ip().is_loopback() {
             return self.sources.common.iter().filter(|source| source.kind == SourceKind::Loopback).collect();
         }
+        let elsewhere = self.is_elsewhere(to.ip());
         let common = self.sources.common.iter().filter(of_family).filter(|source| match source.kind {
             SourceKind::Loopback => false,
+            SourceKind::Outside => !elsewhere,
             SourceKind::RemotePod => frontend.kind == FrontendKind::NodePort && first,
             _ => true,
         });
@@ -64,7 +73,7 @@ impl Audit<'_> {
             let own = frontend.endpoints.iter().filter_map(|(address, _)| self.sources.endpoints.get(&address.ip()));
             callers.extend(own);
         }
-        if frontend.kind == FrontendKind::LoadBalancerIp {
+        if frontend.kind == FrontendKind::LoadBalancerIp && !elsewhere {
             let ranges = frontend.source_ranges.iter();
             let listed = ranges.flat_map(|range| self.sources.ranges.iter().filter(move |(known, _)| known == range));
             callers.extend(listed.map(|(_, source)| source));

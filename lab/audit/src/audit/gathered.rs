@@ -73,6 +73,8 @@ pub(super) struct Gathered<'a> {
     open: usize,
     pub(super) no_promise: usize,
     pub(super) unsettled: usize,
+    /// What explains outcomes that are no faults, with the number of calls.
+    notes: BTreeMap<String, usize>,
 }
 
 impl<'a> Gathered<'a> {
@@ -86,6 +88,7 @@ impl<'a> Gathered<'a> {
             open: 0,
             no_promise: 0,
             unsettled: 0,
+            notes: BTreeMap::new(),
         }
     }
 
@@ -106,6 +109,13 @@ impl<'a> Gathered<'a> {
         self.open += other.open;
         self.no_promise += other.no_promise;
         self.unsettled += other.unsettled;
+        for (note, count) in other.notes {
+            *self.notes.entry(note).or_default() += count;
+        }
+    }
+
+    pub(super) fn note(&mut self, note: String) {
+        *self.notes.entry(note).or_default() += 1;
     }
 
     /// Counts a call that was not judged, or not in full.
@@ -226,6 +236,7 @@ impl<'a> Gathered<'a> {
         let mut findings = bounded(self.findings);
         findings.extend(connection_table_full(&audit.snapshot.conntrack, ports.len()));
         let unread = audit.snapshot.unread.iter().map(|one| format!("{}: {}", one.what, one.why));
+        let notes = self.notes.into_iter().map(|(note, count)| format!("{note} ({count} calls)"));
         Report {
             node: audit.known.node.clone(),
             taken: audit.snapshot.taken.clone(),
@@ -240,7 +251,7 @@ impl<'a> Gathered<'a> {
             findings,
             not_judged: self.not_judged.into_values().collect(),
             incomplete: incomplete(audit.snapshot),
-            assumed: audit.machines.assumed.iter().cloned().collect(),
+            assumed: audit.machines.assumed.iter().cloned().chain(notes).collect(),
             unread: unread.collect(),
         }
     }

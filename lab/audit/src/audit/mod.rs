@@ -3,6 +3,7 @@
 mod calls;
 mod cause;
 mod finding;
+mod foreign;
 mod gathered;
 mod rules;
 mod setting;
@@ -205,8 +206,8 @@ impl<'a> Audit<'a> {
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         }
         let promise = self.oracle.ask(&question);
-        // Without the sockets it is unknown where the proxy listens.
-        let listened = self.snapshot.sockets.is_none()
+        // Sockets and configuration tell where the proxy listens.
+        let listened = (self.snapshot.sockets.is_none() || self.snapshot.proxy_config.is_none())
             && promise.rests_on(Rule::LocalhostListeners)
             && matches!(promise.verdict, PromisedVerdict::Deliver(_));
         if listened || promise.verdict == PromisedVerdict::Undefined {
@@ -230,8 +231,20 @@ impl<'a> Audit<'a> {
             }
             return;
         }
+        if self.is_elsewhere(asked.to.ip()) && found.outcomes.iter().all(|one| stays(&one.verdict, asked.to)) {
+            gathered.asked -= 1;
+            gathered.no_promise += 1;
+            return;
+        }
         let thorough = asked.source.kind == SourceKind::Pod && asked.frontend.address.is_some();
-        let faults = self.faults(self.machines, &flow, &found, &promise, thorough);
+        let mut faults = self.faults(self.machines, &flow, &found, &promise, thorough);
+        faults.retain(|fault| match foreign::masquerader(fault, &promise, &found) {
+            Some(rule) => {
+                gathered.note(format!("a rule of another program decides the source: {rule}"));
+                false
+            }
+            None => true,
+        });
         if faults.is_empty() {
             gathered.held(&promise);
         }
@@ -361,6 +374,14 @@ impl<'a> Audit<'a> {
                 return;
             }
         }
+    }
+}
+
+/// Whether the packet reaches its destination without translation.
+fn stays(verdict: &Found, to: SocketAddr) -> bool {
+    match verdict {
+        Found::Answered { at, .. } | Found::Unanswered { at, .. } | Found::Refused { at, .. } => *at == to,
+        Found::Rejected { .. } | Found::Dropped { .. } => false,
     }
 }
 

@@ -60,7 +60,7 @@ pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     found
 }
 
-fn printed(state: &NodeState) -> Dump {
+pub fn printed(state: &NodeState) -> Dump {
     let addresses = state.addresses.iter().map(|own| {
         let lifetime = if own.secondary && own.ip.is_ipv6() { " preferred_lft 0" } else { "" };
         format!("ip addr add {}/{} dev kube-ipvs0{lifetime}\n", own.ip, own.prefix)

@@ -46,7 +46,7 @@ fn next_ports(state: &mut NodeState, set: &str) -> bool {
         for value in &mut element.values {
             match value {
                 PartValue::Port(_, port) | PartValue::PlainPort(port) => *port = port.wrapping_add(1),
-                PartValue::Ip(_) | PartValue::Net(_) => {}
+                _ => {}
             }
         }
         Some(element)

@@ -7,7 +7,7 @@ mod nftables;
 mod tools;
 mod userspace;
 
-pub use audited::{AuditScore, audit_score};
+pub use audited::{AuditScore, audit_score, printed};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

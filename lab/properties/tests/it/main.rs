@@ -12,6 +12,7 @@ mod health;
 mod history;
 mod modes;
 mod mutants;
+mod node_kinds;
 mod size;
 mod text;
 

@@ -1,11 +1,14 @@
 //! The proxy's settings, from its configuration or its rules.
 
+mod rules;
+
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::Deserialize;
 use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress, ProxySettings, Scheduler};
 use svclab_sim::cluster::NodeState;
+use svclab_sim::rules::TableName;
 use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
@@ -59,22 +62,20 @@ struct IpvsFields {
 pub struct AuditedProxy {
     /// The settings that promises depend on.
     pub settings: ProxySettings,
-    /// Whether the configuration is known, and with it local-traffic detection and node-port addresses.
+    /// Whether the configuration, or else the rules, show how the proxy detects local traffic.
     pub configured: bool,
 }
 
 impl AuditedProxy {
-    /// Reads the snapshot's configuration; `mode` overrides its mode.
+    /// Reads the snapshot's configuration, or else its rules; `mode` overrides the mode.
     ///
     /// # Errors
     /// The configuration is malformed, or its mode is unknown.
     pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<AuditedProxy, NodeError> {
         let Some(text) = &snapshot.proxy_config else {
             let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
-            return Ok(AuditedProxy {
-                settings: ProxySettings { mode, ..ProxySettings::default() },
-                configured: false,
-            });
+            let (settings, configured) = rules::settings(snapshot, state, mode);
+            return Ok(AuditedProxy { settings, configured });
         };
         let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let named = match file.mode.as_deref() {
@@ -90,7 +91,7 @@ impl AuditedProxy {
             Mode::Nftables => file.nftables.as_ref().and_then(|one| one.masquerade_all),
             _ => file.iptables.as_ref().and_then(|one| one.masquerade_all),
         };
-        let settings = ProxySettings {
+        let mut settings = ProxySettings {
             mode,
             detect_local: detect_local(&file)?,
             masquerade_all: masquerade_all.unwrap_or(false),
@@ -99,6 +100,14 @@ impl AuditedProxy {
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
             external_ips: file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true),
         };
+        let primary = match settings.node_port_addresses.as_slice() {
+            [] => mode == Mode::Nftables,
+            entries => entries.contains(&NodePortAddress::Primary),
+        };
+        // Only a Node object tells the primary address.
+        if primary && snapshot.objects.as_ref().is_some_and(|objects| objects.nodes.is_empty()) {
+            settings.node_port_addresses = rules::settings(snapshot, state, mode).0.node_port_addresses;
+        }
         Ok(AuditedProxy { settings, configured: true })
     }
 }
@@ -115,8 +124,9 @@ fn wrong(problem: &str) -> NodeError {
 
 /// Returns the mode of the existing rules; `None` without rules of a proxy.
 fn written_by(state: &NodeState) -> Option<Mode> {
+    // Userspace mode has KUBE-SERVICES in filter.
     let has_chain = |prefix: &str| {
-        let tables = state.v4.tables.iter().chain(&state.v6.tables);
+        let tables = state.v4.tables.iter().chain(&state.v6.tables).filter(|table| table.name == TableName::Nat);
         tables.flat_map(|table| &table.chains).any(|chain| chain.name.starts_with(prefix))
     };
     if state.nft.tables.iter().any(|table| table.name == "kube-proxy") {
