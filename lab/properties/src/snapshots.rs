@@ -271,12 +271,13 @@ fn address(network: &mut Network, interface: &str, own: IpNet, further: bool) {
         secondary: further && own.addr().is_ipv4(),
         deprecated: further && !own.addr().is_ipv4(),
         scope: "global".to_owned(),
+        ..Address::default()
     });
 }
 
 fn route(network: &mut Network, to: IpNet, interface: &str, via: Option<IpAddr>, source: Option<IpAddr>) {
-    let hop = Hop { via, interface: Some(interface.to_owned()), weight: 1 };
-    let route = Route { table: MAIN, to, kind: "unicast".to_owned(), hops: vec![hop], source, metric: 0 };
+    let hop = Hop { via, interface: Some(interface.to_owned()), weight: 1, ..Hop::default() };
+    let route = Route { table: MAIN, to, kind: "unicast".to_owned(), hops: vec![hop], source, ..Route::default() };
     if !network.routes.contains(&route) {
         network.routes.push(route);
     }

@@ -40,6 +40,13 @@ pub struct Sysctls {
 pub struct InterfaceSysctls {
     /// `net.ipv4.conf.IFACE.forwarding`: forwards packets received here.
     pub forwarding: bool,
+    /// `net.ipv6.conf.all.forwarding`, or `net.ipv6.conf.IFACE.force_forwarding`: forwards IPv6 packets received here.
+    /// `net.ipv6.conf.IFACE.forwarding` does not affect forwarding (`ip6_forward`, net/ipv6/ip6_output.c).
+    pub ipv6_forwarding: bool,
+    /// `net.ipv6.conf.IFACE.use_oif_addrs_only`: sources are addresses of the output interface.
+    pub oif_addresses_only: bool,
+    /// `net.ipv6.conf.IFACE.use_tempaddr` of 2: prefers privacy addresses as sources.
+    pub prefer_temporary: bool,
     /// Set for the interface or `all` (`IN_DEV_ORCONF`).
     pub route_localnet: bool,
     /// Set for the interface or `all`.
@@ -58,6 +65,9 @@ impl Sysctls {
     pub fn of_interfaces(&self) -> InterfaceSysctls {
         InterfaceSysctls {
             forwarding: self.ip_forward,
+            ipv6_forwarding: self.ipv6_forward,
+            oif_addresses_only: false,
+            prefer_temporary: false,
             route_localnet: self.route_localnet,
             accept_local: self.accept_local,
             rp_filter: self.rp_filter,

@@ -20,6 +20,16 @@ pub struct Network {
     pub neighbours: Vec<Neighbour>,
     /// The forwarding tables of bridges.
     pub forwarding: Vec<Forwarding>,
+    /// Neighbours that do not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unresolved: Vec<UnresolvedNeighbour>,
+    /// Policies of IPsec (ip-xfrm(8)).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipsec: Vec<IpsecPolicy>,
+    /// Names of interfaces in the order of their registration, in which the kernel looks for source addresses
+    /// (`/proc/net/igmp`). Lacks interfaces that are down; empty if unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub registered: Vec<String>,
 }
 
 /// An interface.
@@ -34,6 +44,9 @@ pub struct Link {
     pub kind: Option<String>,
     /// Whether it is set up (`IFF_UP`).
     pub up: bool,
+    /// Whether it has a carrier (`IFF_LOWER_UP`); `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<bool>,
     /// Lower-case hexadecimal with colons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
@@ -49,10 +62,16 @@ pub struct Link {
     /// Whether the bridge port is in hairpin mode.
     #[serde(default)]
     pub hairpin: bool,
+    /// Whether the bridge port exchanges no frames with other isolated ports.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
+    /// The bridge port's state in the spanning tree: `forwarding`, `blocking`, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_state: Option<String>,
 }
 
 /// An address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The interface.
     pub interface: String,
@@ -64,12 +83,18 @@ pub struct Address {
     /// IPv6: whether new connections do not use the address as their source.
     #[serde(default)]
     pub deprecated: bool,
-    /// `global`, `link`, `host` or a number.
+    /// IPv6: a privacy address (`IFA_F_TEMPORARY`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub temporary: bool,
+    /// IPv6: duplicate address detection has not ended or has failed (`IFA_F_TENTATIVE`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tentative: bool,
+    /// `global`, `site`, `link`, `host`, `nowhere` or a number.
     pub scope: String,
 }
 
 /// A route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The table: 254 is main, 255 local.
     pub table: u32,
@@ -86,10 +111,13 @@ pub struct Route {
     /// The route's priority (`RTA_PRIORITY`): the lowest wins.
     #[serde(default)]
     pub metric: u32,
+    /// IPv4: the scope, as of an address; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
 }
 
 /// A next hop: most routes have one, multipath routes several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
     /// The gateway; `None` if destinations are neighbours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +127,9 @@ pub struct Hop {
     pub interface: Option<String>,
     /// The weight among the route's hops, from 1.
     pub weight: u32,
+    /// The kind of tunnel header that the route adds (`RTA_ENCAP_TYPE`): `mpls`, `ip`, `ip6`, `seg6`, `bpf`, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encap: Option<String>,
 }
 
 /// A rule of policy routing (ip-rule(8)). `unknown` has the conditions without a field.
@@ -160,4 +191,38 @@ pub struct Forwarding {
     pub port: String,
     /// The hardware address behind the port.
     pub mac: String,
+}
+
+/// A neighbour that did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnresolvedNeighbour {
+    /// The interface.
+    pub interface: String,
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// `failed` or `incomplete`.
+    pub state: String,
+}
+
+/// A policy of IPsec.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpsecPolicy {
+    /// `out`: packets that leave; `in`: packets for this machine; `fwd`: packets that are forwarded.
+    pub direction: String,
+    /// Source range.
+    pub from: IpNet,
+    /// Destination range.
+    pub to: IpNet,
+    /// IP protocol; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u8>,
+    /// Whether ports, an interface, a mark or other conditions narrow the policy further.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub narrower: bool,
+    /// Lower priorities are evaluated first.
+    pub priority: u32,
+    /// `allow`: packets pass, transformed if there are templates; `block`: packets are dropped.
+    pub action: String,
+    /// Whether the policy has templates of transformations.
+    pub transforms: bool,
 }

@@ -123,9 +123,8 @@ fn address(network: &mut Network, interface: &str, address: IpNet) {
     network.addresses.push(Address {
         interface: interface.to_owned(),
         address,
-        secondary: false,
-        deprecated: false,
         scope: "global".to_owned(),
+        ..Address::default()
     });
 }
 
@@ -136,6 +135,6 @@ fn route(network: &mut Network, to: IpNet, interface: &str) {
         .iter()
         .find(|own| own.interface == OUTSIDE && own.address.addr().is_ipv4() == to.addr().is_ipv4());
     let source = own.map(|own| own.address.addr());
-    let hops = vec![Hop { via: None, interface: Some(interface.to_owned()), weight: 1 }];
-    network.routes.push(Route { table: MAIN_TABLE, to, kind: "unicast".to_owned(), hops, source, metric: 0 });
+    let hops = vec![Hop { interface: Some(interface.to_owned()), weight: 1, ..Hop::default() }];
+    network.routes.push(Route { table: MAIN_TABLE, to, kind: "unicast".to_owned(), hops, source, ..Route::default() });
 }

@@ -1,14 +1,16 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::{
-    Address, Host, HostBuilder, HostInterface, InterfaceSysctls, PolicyAction, PolicyRule, Route, RouteKind, Sysctls,
+    Address, Host, HostBuilder, HostInterface, InterfaceSysctls, IpsecDirection, IpsecPolicy, LinkState, PolicyAction,
+    PolicyRule, Route, RouteKind, Scope, Sysctls,
 };
 use svclab_sim::masked::Masked;
-use svclab_sim::protocol::Family;
+use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::Snapshot;
-use svclab_snapshot::network::{Link, Network, Route as Listed, Rule};
+use svclab_snapshot::network::{Hop, IpsecPolicy as ListedPolicy, Link, Network, Route as Listed, Rule};
 
 use super::Around;
 
@@ -30,7 +32,7 @@ impl NodeInputs<'_> {
             assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
         }
         let mut host = Host::builder(name).all_routes().sysctls(settings.machine());
-        for link in in_order(&network.links) {
+        for link in in_order(network) {
             if link.name == LOOPBACK {
                 for address in addresses(network, LOOPBACK).filter(|address| !address.ip.is_loopback()) {
                     host = host.loopback_address(address);
@@ -43,6 +45,7 @@ impl NodeInputs<'_> {
         }
         host = network.routes.iter().flat_map(|route| routes(network, route, assumed)).fold(host, HostBuilder::route);
         host = network.rules.iter().filter_map(|rule| policy(rule, assumed)).fold(host, HostBuilder::policy);
+        host = ipsec(network).into_iter().fold(host, HostBuilder::ipsec);
         host = host.rules(state.v4.clone()).rules(state.v6.clone()).nft(state.nft.clone());
         if !state.second.is_empty() {
             let order =
@@ -58,11 +61,16 @@ impl NodeInputs<'_> {
     }
 }
 
-/// Returns interfaces in the kernel's order of registration (`for_each_netdev`), by number as far as it is known.
-/// Dummies are last, because proxies add kube-ipvs0 last.
-fn in_order(links: &[Link]) -> impl Iterator<Item = &Link> {
-    let is_dummy = |link: &&Link| link.kind.as_deref() == Some("dummy");
-    links.iter().filter(move |link| !is_dummy(link)).chain(links.iter().filter(is_dummy))
+/// Returns interfaces in the kernel's order of registration (`for_each_netdev`), then the others: by number, dummies
+/// last, because proxies add kube-ipvs0 last.
+fn in_order(network: &Network) -> Vec<&Link> {
+    let place = |link: &&Link| {
+        let known = network.registered.iter().position(|name| *name == link.name);
+        (known.unwrap_or(usize::MAX), known.is_none() && link.kind.as_deref() == Some("dummy"))
+    };
+    let mut links: Vec<&Link> = network.links.iter().collect();
+    links.sort_by_key(place);
+    links
 }
 
 /// Returns addresses as they were added: the kernel lists IPv6 addresses in reverse (`ipv6_link_dev_addr`).
@@ -70,9 +78,11 @@ fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item
     let of = move |v4: bool| {
         let own = network.addresses.iter().filter(move |one| one.interface == interface);
         own.filter(move |one| one.address.addr().is_ipv4() == v4).map(|one| Address {
-            ip: one.address.addr(),
-            prefix: one.address.prefix_len(),
             secondary: one.secondary || one.deprecated,
+            scope: scope(&one.scope),
+            temporary: one.temporary,
+            tentative: one.tentative,
+            ..Address::new(one.address.addr(), one.address.prefix_len())
         })
     };
     let last_first: Vec<Address> = of(false).collect();
@@ -86,8 +96,27 @@ fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> Host
     }
     interface = addresses(network, &link.name).fold(interface, HostInterface::with);
     match link.controller.as_deref().filter(|controller| is_bridge(network, controller)) {
-        Some(bridge) => interface.port_of(bridge, link.hairpin),
+        Some(bridge) => interface.port_of(bridge, link.hairpin).isolated(link.isolated),
         None => interface,
+    }
+    .state(state(link))
+}
+
+fn state(link: &Link) -> LinkState {
+    match (link.up, link.carrier, link.port_state.as_deref()) {
+        (false, _, _) => LinkState::Down,
+        (true, Some(false), _) => LinkState::NoCarrier,
+        (true, _, Some(state)) if state != "forwarding" => LinkState::Blocked,
+        (true, _, _) => LinkState::Up,
+    }
+}
+
+fn scope(name: &str) -> Scope {
+    match name {
+        "site" => Scope::SITE,
+        "link" => Scope::LINK,
+        "host" => Scope::HOST,
+        number => number.parse().map_or(Scope::GLOBAL, Scope),
     }
 }
 
@@ -108,7 +137,12 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
         _ => return None,
     };
     let made = if kind == RouteKind::Unicast {
-        let hop = route.hops.first()?;
+        // The kernel leaves out ways by interfaces that are down.
+        let is_up = |hop: &&Hop| {
+            let link = network.links.iter().find(|link| hop.interface.as_ref() == Some(&link.name));
+            link.is_some_and(|link| state(link) == LinkState::Up)
+        };
+        let hop = route.hops.iter().find(is_up).or_else(|| route.hops.first())?;
         let Some(interface) =
             hop.interface.as_deref().filter(|name| network.links.iter().any(|link| link.name == *name))
         else {
@@ -119,16 +153,40 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
             return None;
         };
         if route.hops.len() > 1 {
-            assumed.insert(format!("of the {} ways of the route to {} the first is taken", route.hops.len(), route.to));
+            let via = hop.via.map(|via| format!(" via {via}")).unwrap_or_default();
+            let (all, to) = (route.hops.len(), route.to);
+            assumed.insert(format!("of the {all} ways of the route to {to} the one{via} dev {interface} is taken"));
         }
-        match hop.via {
+        // An own address as gateway means that destinations are neighbours (`fib_check_nh_v4_gw`).
+        let is_own = |gateway: &IpAddr| network.addresses.iter().any(|own| own.address.addr() == *gateway);
+        let made = match hop.via.filter(|gateway| !is_own(gateway)) {
             Some(gateway) => Route::via(to, gateway, interface),
             None => Route::link(to, interface),
-        }
+        };
+        Route { encap: hop.encap.clone(), ..made }
     } else {
         Route::nowhere(to, kind)
     };
-    Some(Route { source: route.source, metric: route.metric, table: route.table, ..made })
+    let scope = route.scope.as_deref().map(scope);
+    Some(Route { source: route.source, metric: route.metric, table: route.table, scope, ..made })
+}
+
+fn ipsec(network: &Network) -> Vec<IpsecPolicy> {
+    let mut listed: Vec<&ListedPolicy> = network.ipsec.iter().collect();
+    listed.sort_by_key(|policy| policy.priority);
+    let policies = listed.into_iter().map(|policy| IpsecPolicy {
+        direction: match policy.direction.as_str() {
+            "in" => IpsecDirection::In,
+            "fwd" => IpsecDirection::Forward,
+            _ => IpsecDirection::Out,
+        },
+        from: Masked::from(policy.from),
+        to: Masked::from(policy.to),
+        protocol: policy.protocol.map(Protocol),
+        narrower: policy.narrower,
+        bypass: policy.action == "allow" && !policy.transforms,
+    });
+    policies.collect()
 }
 
 fn is_own(network: &Network, to: IpNet) -> bool {
@@ -213,9 +271,13 @@ impl NodeSysctls<'_> {
         let own = |key: &str| self.number(&format!("net.ipv4.conf.{name}.{key}"));
         own("rp_filter").or_else(|| own("forwarding"))?;
         let all = |key: &str| self.number(&format!("net.ipv4.conf.all.{key}")).unwrap_or(0);
+        let v6 = |key: &str| self.number(&format!("net.ipv6.conf.{name}.{key}")).unwrap_or(0);
         let greater = |key: &str| own(key).unwrap_or(0).max(all(key));
         Some(InterfaceSysctls {
             forwarding: own("forwarding").unwrap_or_else(|| u8::from(self.on("net.ipv4.ip_forward", false))) != 0,
+            ipv6_forwarding: self.on("net.ipv6.conf.all.forwarding", false) || v6("force_forwarding") != 0,
+            oif_addresses_only: v6("use_oif_addrs_only") != 0,
+            prefer_temporary: v6("use_tempaddr") >= 2,
             route_localnet: greater("route_localnet") != 0,
             accept_local: greater("accept_local") != 0,
             rp_filter: greater("rp_filter"),
@@ -243,7 +305,12 @@ mod tests {
             link(9, "eth0", Some("veth")),
             link(10, "cali1", Some("veth")),
         ];
-        let names: Vec<&str> = in_order(&links).map(|link| link.name.as_str()).collect();
-        assert_eq!(names, ["lo", "eth0", "cali1", "kube-ipvs0"]);
+        let names = |registered: &[&str]| {
+            let registered = registered.iter().map(|name| (*name).to_owned()).collect();
+            let network = Network { links: links.to_vec(), registered, ..Network::default() };
+            in_order(&network).iter().map(|link| link.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]), ["lo", "eth0", "cali1", "kube-ipvs0"]);
+        assert_eq!(names(&["lo", "cali1", "eth0"]), ["lo", "cali1", "eth0", "kube-ipvs0"], "that is down");
     }
 }

@@ -122,15 +122,15 @@ fn address(interface: &str, address: &str) -> Address {
     Address {
         interface: interface.to_owned(),
         address: address.parse().unwrap(),
-        secondary: false,
-        deprecated: false,
         scope: "global".to_owned(),
+        ..Address::default()
     }
 }
 
 fn route(table: u32, to: &str, via: Option<&str>, interface: &str) -> Route {
-    let hop = Hop { via: via.map(|via| via.parse().unwrap()), interface: Some(interface.to_owned()), weight: 1 };
-    Route { table, to: to.parse().unwrap(), kind: "unicast".to_owned(), hops: vec![hop], source: None, metric: 0 }
+    let via = via.map(|via| via.parse().unwrap());
+    let hop = Hop { via, interface: Some(interface.to_owned()), weight: 1, ..Hop::default() };
+    Route { table, to: to.parse().unwrap(), kind: "unicast".to_owned(), hops: vec![hop], ..Route::default() }
 }
 
 fn link(name: &str, kind: Option<&str>, controller: Option<&str>) -> Link {
@@ -197,6 +197,7 @@ fn node() -> Snapshot {
         ],
         neighbours: vec![neighbour("10.244.1.5", "02:00:00:00:00:05"), neighbour("10.244.1.6", "02:00:00:00:00:06")],
         forwarding: vec![learned("veth1", "02:00:00:00:00:05"), learned("veth2", "02:00:00:00:00:06")],
+        ..Network::default()
     };
     let node = |name: &str, own: &str| {
         format!(

@@ -11,10 +11,15 @@
 mod damage;
 mod kernel_clusters;
 mod microvm_clusters;
+mod source_addresses;
 mod support;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    support::main(&[("kernel_clusters", kernel_clusters::cases()), ("microvm_clusters", microvm_clusters::cases())])
+    support::main(&[
+        ("kernel_clusters", kernel_clusters::cases()),
+        ("microvm_clusters", microvm_clusters::cases()),
+        ("source_addresses", source_addresses::cases()),
+    ])
 }

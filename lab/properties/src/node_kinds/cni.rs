@@ -63,9 +63,8 @@ pub(super) fn calico(snapshot: &mut Snapshot) {
             table: MAIN,
             to,
             kind: "blackhole".to_owned(),
-            hops: Vec::new(),
-            source: None,
             metric: 1024,
+            ..Route::default()
         }));
     }
     add_sets(

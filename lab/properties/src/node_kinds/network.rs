@@ -32,18 +32,17 @@ pub(super) fn own(network: &mut Network, interface: &str, text: &str) {
     network.addresses.push(Address {
         interface: interface.to_owned(),
         address: address(text),
-        secondary: false,
-        deprecated: false,
         scope: "global".to_owned(),
+        ..Address::default()
     });
 }
 
 fn route(network: &mut Network, table: u32, to: &str, interface: &str, via: Option<&str>) {
     let via = via.and_then(|text| text.parse::<IpAddr>().ok());
-    let hop = Hop { via, interface: Some(interface.to_owned()), weight: 1 };
+    let hop = Hop { via, interface: Some(interface.to_owned()), weight: 1, ..Hop::default() };
     let to = if to.contains('/') { address(to) } else { address(&format!("{to}/32")) };
     let kind = "unicast".to_owned();
-    network.routes.push(Route { table, to, kind, hops: vec![hop], source: None, metric: 0 });
+    network.routes.push(Route { table, to, kind, hops: vec![hop], ..Route::default() });
 }
 
 pub(super) fn host_route(network: &mut Network, to: &str, interface: &str, via: Option<&str>) {

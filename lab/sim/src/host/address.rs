@@ -3,6 +3,22 @@ use std::str::FromStr;
 
 use crate::masked::Masked;
 
+/// How far an address or the destinations of a route are (`enum rt_scope_t`, include/uapi/linux/rtnetlink.h). A greater
+/// number is nearer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope(pub u8);
+
+impl Scope {
+    /// `RT_SCOPE_UNIVERSE`.
+    pub const GLOBAL: Scope = Scope(0);
+    /// `RT_SCOPE_SITE`.
+    pub const SITE: Scope = Scope(200);
+    /// `RT_SCOPE_LINK`.
+    pub const LINK: Scope = Scope(253);
+    /// `RT_SCOPE_HOST`.
+    pub const HOST: Scope = Scope(254);
+}
+
 /// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -12,6 +28,21 @@ pub struct Address {
     pub prefix: u8,
     /// IPv4: a later address of a network, never a source. IPv6: deprecated, the last choice as a source.
     pub secondary: bool,
+    /// IPv4: the scope. IPv6 derives scopes from the address.
+    pub scope: Scope,
+    /// IPv6: a privacy address (RFC 8981), see `use_tempaddr`.
+    pub temporary: bool,
+    /// IPv6: duplicate address detection has not ended or has failed, so the address is never a source.
+    pub tentative: bool,
+}
+
+impl Address {
+    /// Returns a primary address with the scope that ip-address(8) gives it.
+    #[must_use]
+    pub fn new(ip: IpAddr, prefix: u8) -> Address {
+        let scope = if ip.is_loopback() { Scope::HOST } else { Scope::GLOBAL };
+        Address { ip, prefix, secondary: false, scope, temporary: false, tentative: false }
+    }
 }
 
 /// A line is not a supported `ip addr add`.
@@ -40,7 +71,7 @@ impl FromStr for Address {
         if Masked::network(ip, prefix).is_none() {
             return Err(wrong(format!("{prefix} is too long")));
         }
-        let mut address = Address { ip, prefix, secondary: false };
+        let mut address = Address::new(ip, prefix);
         while let Some(option) = words.next() {
             match (option, words.next()) {
                 ("dev", Some(_)) => {}
@@ -67,7 +98,8 @@ mod tests {
             // IPv4 source selection ignores lifetimes.
             ("ip addr add 10.96.0.1/32 dev kube-ipvs0 preferred_lft 0", "10.96.0.1", 32, false),
         ] {
-            assert_eq!(line.parse(), Ok(Address { ip: ip.parse().unwrap(), prefix, secondary }), "{line}");
+            let expected = Address { secondary, ..Address::new(ip.parse().unwrap(), prefix) };
+            assert_eq!(line.parse(), Ok(expected), "{line}");
         }
     }
 

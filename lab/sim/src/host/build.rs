@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::policy::{MAIN_TABLE, PolicyRule, RoutingPolicy};
 use super::route::{ResolvedRoute, Route, RouteKind};
-use super::{Address, Host, HostInterface, LOOPBACK, Listener, Sysctls};
+use super::{Address, Host, HostInterface, IpsecPolicy, LOOPBACK, Listener, Scope, Sysctls};
 use crate::assume::Assumptions;
 use crate::ipvs::{Forwarding, VirtualServices};
 use crate::masked::Masked;
@@ -63,6 +63,7 @@ pub struct HostBuilder {
     routes: Vec<Route>,
     all_routes: bool,
     policy: Vec<PolicyRule>,
+    ipsec: Vec<IpsecPolicy>,
     sysctls: Sysctls,
     neighbours: Vec<(String, IpAddr)>,
     listeners: Vec<Listener>,
@@ -86,6 +87,7 @@ impl HostBuilder {
             routes: Vec::new(),
             all_routes: false,
             policy: Vec::new(),
+            ipsec: Vec::new(),
             sysctls: Sysctls::default(),
             neighbours: Vec::new(),
             listeners: Vec::new(),
@@ -135,6 +137,13 @@ impl HostBuilder {
     #[must_use]
     pub fn policy(mut self, rule: PolicyRule) -> HostBuilder {
         self.policy.push(rule);
+        self
+    }
+
+    /// Adds a policy of IPsec; lower priorities must be added first.
+    #[must_use]
+    pub fn ipsec(mut self, policy: IpsecPolicy) -> HostBuilder {
+        self.ipsec.push(policy);
         self
     }
 
@@ -242,13 +251,20 @@ impl HostBuilder {
             .map(|one| one.bridge.as_ref().map(|bridge| place(&format!("port {}", one.name), bridge)).transpose());
         let bridge_of = bridges.collect::<Result<Vec<_>, _>>()?;
         let mut tables = BTreeMap::from([(MAIN_TABLE, if self.all_routes { Vec::new() } else { self.connected() })]);
+        let mut encaps = Vec::new();
         for route in &self.routes {
             let interface = match &route.interface {
                 Some(name) => place(&format!("route {}", route.to), name)?,
                 None => LOOPBACK,
             };
             let Route { to, via, source, metric, kind, .. } = *route;
-            tables.entry(route.table).or_default().push(ResolvedRoute { to, via, interface, source, metric, kind });
+            let scope = route.scope();
+            let encap = route.encap.as_ref().map(|kind| {
+                encaps.push(format!("the route to {to} adds a tunnel header (encap {kind}), which").into());
+                encaps.len() - 1
+            });
+            let resolved = ResolvedRoute { to, via, interface, source, metric, kind, scope, encap };
+            tables.entry(route.table).or_default().push(resolved);
         }
         for routes in tables.values_mut() {
             routes.sort_by_key(|route| (std::cmp::Reverse(route.to.prefix().unwrap_or(0)), route.metric));
@@ -284,6 +300,8 @@ impl HostBuilder {
             bridge_of,
             routes,
             policy,
+            encaps,
+            ipsec: self.ipsec,
             local,
             sysctls: self.sysctls,
             neighbours,
@@ -331,7 +349,8 @@ impl HostBuilder {
                 let single = address.prefix == Family::of(address.ip).bits();
                 let to = if single { None } else { Masked::network(address.ip, address.prefix) }?;
                 let source = address.ip.is_ipv4().then_some(address.ip);
-                Some(ResolvedRoute { to, via: None, interface, source, metric: 0, kind: RouteKind::Unicast })
+                let (metric, kind, scope) = (0, RouteKind::Unicast, Scope::LINK);
+                Some(ResolvedRoute { to, via: None, interface, source, metric, kind, scope, encap: None })
             })
         });
         networks.collect()

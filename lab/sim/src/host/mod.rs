@@ -2,17 +2,22 @@
 
 mod address;
 mod build;
+mod ipsec;
+mod link_state;
 pub(crate) mod policy;
 pub(crate) mod route;
 mod route_to;
+mod source_address;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use crate::sysctl::{InterfaceSysctls, Sysctls};
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, Scope};
 pub use build::{HostBuilder, HostError, HostProblem};
+pub use ipsec::{IpsecDirection, IpsecPolicy};
+pub use link_state::LinkState;
 pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
 pub use route_to::RouteTo;
@@ -23,6 +28,7 @@ use crate::masked::Masked;
 use crate::program::iptables::IptablesProgram;
 use crate::protocol::{Family, Protocol};
 use crate::set::CompiledIpSet;
+use crate::trace::DropReason;
 
 /// A network interface of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +41,9 @@ pub struct HostInterface {
     pub bridge: Option<String>,
     /// Whether the bridge may send packets back through this port.
     pub hairpin: bool,
+    /// Whether the bridge port exchanges no frames with other isolated ports.
+    pub isolated: bool,
+    pub state: LinkState,
     /// Settings that replace the host's for this interface.
     pub sysctls: Option<InterfaceSysctls>,
     /// Whether the name is a placeholder: matches on it are unknown facts.
@@ -50,6 +59,8 @@ impl HostInterface {
             addresses: Vec::new(),
             bridge: None,
             hairpin: false,
+            isolated: false,
+            state: LinkState::Up,
             sysctls: None,
             invented: false,
         }
@@ -63,14 +74,14 @@ impl HostInterface {
             .addresses
             .iter()
             .any(|known| ip.is_ipv4() && known.prefix == prefix && Masked::network(known.ip, prefix) == network);
-        self.addresses.push(Address { ip, prefix, secondary: follows });
+        self.addresses.push(Address { secondary: follows, ..Address::new(ip, prefix) });
         self
     }
 
     /// Adds an address that is not chosen as source: secondary (IPv4) or deprecated (IPv6).
     #[must_use]
     pub fn secondary(self, ip: IpAddr, prefix: u8) -> HostInterface {
-        self.with(Address { ip, prefix, secondary: true })
+        self.with(Address { secondary: true, ..Address::new(ip, prefix) })
     }
 
     /// Adds an address.
@@ -101,6 +112,20 @@ impl HostInterface {
         self.hairpin = hairpin;
         self
     }
+
+    /// Isolates the bridge port from other isolated ports.
+    #[must_use]
+    pub fn isolated(mut self, isolated: bool) -> HostInterface {
+        self.isolated = isolated;
+        self
+    }
+
+    /// Sets the state; interfaces are up by default.
+    #[must_use]
+    pub fn state(mut self, state: LinkState) -> HostInterface {
+        self.state = state;
+        self
+    }
 }
 
 /// A listening socket.
@@ -123,6 +148,8 @@ pub struct Host {
     pub(crate) bridge_of: Vec<Option<usize>>,
     pub(crate) routes: Vec<route::ResolvedRoute>,
     pub(crate) policy: policy::RoutingPolicy,
+    pub(crate) encaps: Vec<Arc<str>>,
+    pub(crate) ipsec: Vec<IpsecPolicy>,
     pub(crate) local: BTreeSet<IpAddr>,
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
@@ -163,6 +190,13 @@ impl Host {
 
     pub(crate) fn settings(&self, interface: usize) -> InterfaceSysctls {
         self.interfaces.get(interface).and_then(|one| one.sysctls).unwrap_or_else(|| self.sysctls.of_interfaces())
+    }
+
+    /// Returns why the interface, or its bridge, passes no packets.
+    pub(crate) fn blocked(&self, interface: usize) -> Option<DropReason> {
+        let both = [Some(interface), self.bridge_of[interface]];
+        let down = both.into_iter().flatten().find(|at| self.interfaces[*at].state != LinkState::Up)?;
+        Some(DropReason::Link(self.names[down].clone(), self.interfaces[down].state))
     }
 
     pub(crate) fn interface(&self, name: &str) -> Option<usize> {

@@ -1,12 +1,10 @@
-//! Route lookup (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
+//! Route lookup (net/ipv4/fib_*.c).
 
-use std::cmp::Reverse;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use super::policy::{LOCAL_TABLE, MAIN_TABLE};
-use super::{Address, Host, HostInterface, LOOPBACK};
+use super::{Address, Host, LOOPBACK, Scope};
 use crate::masked::{Masked, bits};
-use crate::protocol::Family;
 
 /// A route's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +39,10 @@ pub struct Route {
     pub kind: RouteKind,
     /// The routing table.
     pub table: u32,
+    /// IPv4: limits the source addresses. `None`: as ip-route(8) derives it.
+    pub scope: Option<Scope>,
+    /// The tunnel header that the route adds (`encap`), which is not modelled.
+    pub encap: Option<String>,
 }
 
 impl Route {
@@ -54,13 +56,15 @@ impl Route {
     #[must_use]
     pub fn link(to: Masked, interface: &str) -> Route {
         let interface = Some(interface.to_owned());
-        Route { to, via: None, interface, source: None, metric: 0, kind: RouteKind::Unicast, table: MAIN_TABLE }
+        let (kind, table) = (RouteKind::Unicast, MAIN_TABLE);
+        Route { to, via: None, interface, source: None, metric: 0, kind, table, scope: None, encap: None }
     }
 
     /// Returns a route that forwards nothing.
     #[must_use]
     pub fn nowhere(to: Masked, kind: RouteKind) -> Route {
-        Route { to, via: None, interface: None, source: None, metric: 0, kind, table: MAIN_TABLE }
+        let table = MAIN_TABLE;
+        Route { to, via: None, interface: None, source: None, metric: 0, kind, table, scope: None, encap: None }
     }
 
     /// Changes the table.
@@ -76,6 +80,15 @@ impl Route {
         self.source = Some(source);
         self
     }
+
+    pub(super) fn scope(&self) -> Scope {
+        let derived = match (self.kind, self.via) {
+            (RouteKind::Local, _) => Scope::HOST,
+            (RouteKind::Unicast, None) => Scope::LINK,
+            _ => Scope::GLOBAL,
+        };
+        self.scope.unwrap_or(derived)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -86,6 +99,9 @@ pub(crate) struct ResolvedRoute {
     pub(crate) source: Option<IpAddr>,
     pub(crate) metric: u32,
     pub(crate) kind: RouteKind,
+    pub(crate) scope: Scope,
+    /// Position in [`Host::encaps`].
+    pub(crate) encap: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +109,8 @@ pub(crate) struct OutputRoute {
     pub(crate) interface: usize,
     pub(crate) next_hop: IpAddr,
     pub(crate) source: Option<IpAddr>,
+    /// Position in [`Host::encaps`].
+    pub(crate) encap: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +177,9 @@ impl Host {
             RouteKind::Local => RouteDecision::Local,
             RouteKind::Unicast => {
                 let next_hop = route.via.unwrap_or(to);
-                let source = route.source.or_else(|| self.source_for(route.interface, next_hop, to));
-                RouteDecision::Out(OutputRoute { interface: route.interface, next_hop, source })
+                let source = route.source.or_else(|| self.route_source(route, to));
+                let (interface, encap) = (route.interface, route.encap);
+                RouteDecision::Out(OutputRoute { interface, next_hop, source, encap })
             }
             refused => RouteDecision::Refused(refused),
         })
@@ -179,78 +198,5 @@ impl Host {
                 })
         };
         v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
-    }
-
-    pub(crate) fn source_for(&self, interface: usize, next_hop: IpAddr, to: IpAddr) -> Option<IpAddr> {
-        match Family::of(to) {
-            Family::V4 => self.source_v4(interface, next_hop),
-            Family::V6 => self.source_v6(interface, to),
-        }
-    }
-
-    /// Returns the source of packets to an own address: that address, its network's primary one, or 127.0.0.1
-    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
-    pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
-        if to.is_ipv4() && to.is_loopback() {
-            return Ipv4Addr::LOCALHOST.into();
-        }
-        let has = |one: &&HostInterface| one.addresses.iter().any(|own| own.ip == to && to.is_ipv4() && own.secondary);
-        let primary = |one: &HostInterface| {
-            let near = |own: &&Address| {
-                !own.secondary && Masked::network(own.ip, own.prefix).is_some_and(|network| network.contains(to))
-            };
-            one.addresses.iter().find(near).map(|own| own.ip)
-        };
-        self.interfaces.iter().find(has).and_then(primary).unwrap_or(to)
-    }
-
-    /// `inet_select_addr`: the interface's address in the next hop's network, else its first, else another interface's.
-    /// Skips loopback, which has host scope.
-    fn source_v4(&self, interface: usize, next_hop: IpAddr) -> Option<IpAddr> {
-        let usable = |address: &&Address| address.ip.is_ipv4() && !address.ip.is_loopback() && !address.secondary;
-        let own = || self.interfaces[interface].addresses.iter().filter(usable);
-        let near = own().find(|address| {
-            Masked::network(address.ip, address.prefix).is_some_and(|network| network.contains(next_hop))
-        });
-        let others = || {
-            let others = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK && *at != interface);
-            others.flat_map(|(_, one)| &one.addresses).find(usable)
-        };
-        near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
-    }
-
-    /// Models `ipv6_dev_get_saddr`. Prefers, in this order: addresses not deprecated, on the output interface, with the
-    /// longest common prefix, on the earliest interface (`for_each_netdev_rcu`), added last (`ipv6_link_dev_addr`).
-    fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
-        let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
-        let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
-            let usable =
-                one.addresses.iter().filter(|address| address.ip.is_ipv6() && link_local(address.ip) == link_local(to));
-            usable.map(move |address| {
-                let common = (bits(address.ip) ^ bits(to)).leading_zeros().min(u32::from(address.prefix));
-                ((!address.secondary, at == interface, common, Reverse(at)), address.ip)
-            })
-        });
-        candidates.max_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Observed on Linux 6.1 and 6.12, with `eth0` created before `eth1`.
-    #[test]
-    fn equally_near_addresses_choose_the_first_interfaces_last_one() {
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let eth0 = HostInterface::new("eth0").address(ip("fd00:172:18::2"), 64).address(ip("fd00:172:18::3"), 64);
-        let eth1 = HostInterface::new("eth1").address(ip("fd00:172:19::2"), 64);
-        let host =
-            Host::builder("n").interface(eth0).interface(eth1).interface(HostInterface::new("veth0")).build().unwrap();
-        let veth = host.interfaces.iter().position(|one| one.name == "veth0").unwrap();
-        let to = ip("fd00:10:244:1::e");
-        assert_eq!(host.source_for(veth, to, to), Some(ip("fd00:172:18::3")));
-        let near = ip("fd00:172:19::77");
-        assert_eq!(host.source_for(veth, near, near), Some(ip("fd00:172:19::2")), "the longest common prefix first");
     }
 }

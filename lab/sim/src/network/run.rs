@@ -156,12 +156,20 @@ impl NetworkWalk<'_> {
                     (self.port_or_interface(host, interface, next_hop), next_hop, packet)
                 }
             };
+            let mut lost = |host: HostId, why: DropReason| {
+                trace.push(Event::Lost(why.clone()));
+                (JourneyLeg { end: LegEnd::Lost { host, why }, trace: std::mem::take(&mut trace) }, None)
+            };
+            if let Some(why) = interface.and_then(|interface| network.hosts[host].blocked(interface)) {
+                return lost(at, why);
+            }
             let next = interface.and_then(|interface| network.neighbour(host, interface, next_hop));
             let Some((far, far_interface)) = next else {
-                let why = DropReason::NoNeighbour(next_hop);
-                trace.push(Event::Lost(why.clone()));
-                return (JourneyLeg { end: LegEnd::Lost { host: at, why }, trace }, None);
+                return lost(at, DropReason::NoNeighbour(next_hop));
             };
+            if let Some(why) = network.hosts[far].blocked(far_interface) {
+                return lost(HostId(far), why);
+            }
             host = far;
             let ports = PortsOf { network, host };
             leaves = self.walker(host, &ports, &mut trace).arrive(packet, far_interface, next_hop);

@@ -89,15 +89,8 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
         }
         Event::Undecided { asked, holds } => {
             let name = if asked.name.is_empty() { &asked.what } else { &asked.name };
-            (
-                3,
-                format!(
-                    "{name}: unknown, taken as {} in {} {}",
-                    yes_no(*holds),
-                    asked.rule.chain(),
-                    asked.rule.number()
-                ),
-            )
+            let place = asked.rule.as_ref().map(|rule| format!(" in {} {}", rule.chain(), rule.number()));
+            (3, format!("{name}: unknown, taken as {}{}", yes_no(*holds), place.unwrap_or_default()))
         }
         Event::Assumed { name, holds } => (3, format!("{name}: assumed {}", yes_no(*holds))),
         Event::NftChain(chain) => (2, format!("nftables, {}:", chain.place())),

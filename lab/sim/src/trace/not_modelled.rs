@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use super::RuleRef;
 
-/// A part of a rule whose result or effect the simulator does not know.
+/// A part of a rule, or a fact of a machine, whose result or effect the simulator does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct NotModelled {
     pub host: Arc<str>,
-    pub rule: RuleRef,
+    /// `None` for a fact that no rule states, such as a route's.
+    pub rule: Option<RuleRef>,
     /// The assumption's name, such as `owner`; empty without one.
     pub name: Arc<str>,
     /// The text of the match, target or statement.
@@ -22,6 +23,9 @@ impl std::error::Error for NotModelled {}
 impl fmt::Display for NotModelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NotModelled { host, rule, what, why, .. } = self;
-        write!(f, "{host}: {}{}, {rule}: {what} {why}", rule.place(), rule.line_suffix())
+        match rule {
+            Some(rule) => write!(f, "{host}: {}{}, {rule}: {what} {why}", rule.place(), rule.line_suffix()),
+            None => write!(f, "{host}: {what} {why}"),
+        }
     }
 }

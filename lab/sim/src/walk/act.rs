@@ -127,7 +127,7 @@ impl Walker<'_> {
             Some(super::PacketRoute::Out { next_hop, .. }) => next_hop,
             _ => skb.packet.destination,
         };
-        self.host.source_for(output, next_hop, skb.packet.destination)
+        self.host.masquerade_source(output, next_hop, skb.packet.destination)
     }
 
     /// Returns a loopback address, or the input interface's first address (net/netfilter/nf_nat_redirect.c).

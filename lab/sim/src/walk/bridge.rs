@@ -25,9 +25,12 @@ impl Walker<'_> {
         if skb.packet.destination != meant {
             // br_nf_pre_routing_finish: DNAT to a neighbour stays in the bridge, so pods that call themselves need
             // hairpin mode.
-            return match self.host.look_up(&skb.look()) {
-                RouteDecision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
-                _ => self.routed(skb),
+            return match self.input_route(&skb) {
+                Ok(RouteDecision::Out(way)) if way.interface == bridge => {
+                    self.stay(skb, bridge, port, way.next_hop, true)
+                }
+                Ok(_) => self.routed(skb),
+                Err(why) => self.lose(why),
             };
         }
         if to_me { self.routed(skb) } else { self.stay(skb, bridge, port, next_hop, true) }
@@ -38,8 +41,16 @@ impl Walker<'_> {
         let Some(out) = self.ports.port_towards(bridge, next_hop) else {
             return self.lose(DropReason::NoNeighbour(next_hop));
         };
-        if out == port && !self.host.interfaces[port].hairpin {
+        let ports = &self.host.interfaces;
+        if out == port && !ports[port].hairpin {
             return self.lose(DropReason::NoHairpin);
+        }
+        if ports[port].isolated && ports[out].isolated {
+            let names = &self.host.names;
+            return self.lose(DropReason::Isolated { from: names[port].clone(), to: names[out].clone() });
+        }
+        if let Some(why) = self.host.blocked(out) {
+            return self.lose(why);
         }
         skb.output = Some(bridge);
         skb.port_out = Some(out);

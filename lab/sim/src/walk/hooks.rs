@@ -4,8 +4,8 @@ use super::{HookResult, PacketExit, PacketRoute, Skb, Walker};
 use crate::conntrack::nat::Manip;
 use crate::conntrack::{FlowDirection, TrackingState};
 use crate::hook::Hook;
-use crate::host::RouteKind;
 use crate::host::route::{RouteDecision, RouteQuery};
+use crate::host::{IpsecDirection, RouteKind};
 use crate::protocol::Family;
 use crate::rules::TableName;
 use crate::rules::target::RejectWith;
@@ -37,29 +37,34 @@ impl Walker<'_> {
         }
     }
 
-    /// Follows `ip_route_input`.
+    /// Follows `ip_route_input`, `ip6_route_input`.
     pub(super) fn routed(&mut self, mut skb: Skb) -> PacketExit {
-        if let Some(why) = self.martian(&skb) {
-            return self.lose(why);
-        }
-        match self.host.look_up(&skb.look()) {
+        let decision = match self.input_route(&skb) {
+            Ok(decision) => decision,
+            Err(why) => return self.lose(why),
+        };
+        match decision {
             RouteDecision::Local => {
                 skb.way = Some(PacketRoute::Here);
                 self.note(Event::Routed { interface: None, next_hop: None });
                 self.input(skb)
             }
             RouteDecision::Out(way) => {
-                let forwards = match skb.packet.family() {
-                    Family::V4 => self.host.settings(skb.input.unwrap_or(crate::host::LOOPBACK)).forwarding,
-                    Family::V6 => self.host.sysctls.ipv6_forward,
-                };
-                if !forwards {
-                    return self.lose(DropReason::NoForwarding);
+                let input = self.host.settings(skb.input.unwrap_or(crate::host::LOOPBACK));
+                if skb.packet.family() == Family::V6 && !input.ipv6_forwarding {
+                    return self.lose(DropReason::NoForwarding("net.ipv6.conf.all.forwarding".into()));
                 }
                 if let Err(why) = self.hop(&mut skb) {
                     return self.lose(why);
                 }
                 self.goes_out(&mut skb, way.interface, way.next_hop);
+                if let Some(encap) = way.encap {
+                    let why = self.unknown(&self.host.encaps[encap]);
+                    return self.lose(why);
+                }
+                if let HookResult::Ends(leaves) = self.ipsec(IpsecDirection::Forward, &skb) {
+                    return leaves;
+                }
                 match self.forward(&mut skb) {
                     HookResult::Ends(leaves) => leaves,
                     HookResult::On => self.leave(skb),
@@ -69,6 +74,25 @@ impl Walker<'_> {
             RouteDecision::Refused(RouteKind::Blackhole) => self.lose(DropReason::Blackhole),
             RouteDecision::Refused(_) | RouteDecision::NoRoute => self.unreachable(&skb),
         }
+    }
+
+    /// Looks up the route of a received packet, and checks its source and, for IPv4, whether the interface forwards.
+    pub(super) fn input_route(&self, skb: &Skb) -> Result<RouteDecision, DropReason> {
+        let decision = self.host.look_up(&skb.look());
+        if let Some(why) = self.martian(skb, decision) {
+            return Err(why);
+        }
+        let input = skb.input.unwrap_or(crate::host::LOOPBACK);
+        let stays = matches!(decision, RouteDecision::Local | RouteDecision::Broadcast);
+        // Where it does not forward, IPv4 sends no errors either (`ip_error`).
+        if skb.packet.family() == Family::V4 && !stays && !self.host.settings(input).forwarding {
+            let setting = match self.host.sysctls.ip_forward {
+                false => "net.ipv4.ip_forward".into(),
+                true => format!("net.ipv4.conf.{}.forwarding", self.host.names[input]).into(),
+            };
+            return Err(DropReason::NoForwarding(setting));
+        }
+        Ok(decision)
     }
 
     /// Follows `ip_error`, `ip6_pkt_discard`.
@@ -91,7 +115,7 @@ impl Walker<'_> {
     }
 
     /// Follows `ip_route_input_slow`, `fib_validate_source`, `ip6_rcv_core`.
-    fn martian(&self, skb: &Skb) -> Option<DropReason> {
+    fn martian(&self, skb: &Skb, decision: RouteDecision) -> Option<DropReason> {
         let input = skb.input.filter(|input| !self.is_loopback(*input))?;
         let (source, destination) = (skb.packet.source, skb.packet.destination);
         let settings = self.host.settings(input);
@@ -99,22 +123,25 @@ impl Walker<'_> {
         if loopback && !(source.is_ipv4() && settings.route_localnet) {
             return Some(DropReason::Loopback);
         }
-        if source.is_ipv4() && !settings.accept_local && self.host.is_local(source) {
+        // Without a route to the destination the kernel does not look at the source.
+        if source.is_ipv6() || !matches!(decision, RouteDecision::Local | RouteDecision::Out(_)) {
+            return None;
+        }
+        if !settings.accept_local && self.host.is_local(source) {
             return Some(DropReason::MartianSource);
         }
-        let back = match settings.rp_filter {
-            0 => return None,
-            _ if source.is_ipv6() => return None,
-            _ => {
-                let mark = if settings.src_valid_mark { skb.mark } else { 0 };
-                self.host.look_up(&RouteQuery { from: Some(destination), mark, ..RouteQuery::out(source) })
-            }
-        };
-        match (settings.rp_filter, back) {
-            (1, RouteDecision::Out(way)) if way.interface == input => None,
-            (1, _) => Some(DropReason::ReversePath),
-            (_, RouteDecision::Out(_)) => None,
-            (_, _) => Some(DropReason::ReversePath),
+        if settings.rp_filter == 0 {
+            return None;
+        }
+        let mark = if settings.src_valid_mark { skb.mark } else { 0 };
+        let back = self.host.look_up(&RouteQuery { from: Some(destination), mark, ..RouteQuery::out(source) });
+        let interface = &self.host.interfaces[input];
+        // An interface without addresses accepts only sources that are routed to it, in loose mode too.
+        let strict = settings.rp_filter == 1 || !interface.addresses.iter().any(|own| own.ip.is_ipv4());
+        match back {
+            RouteDecision::Out(way) if way.interface == input || !strict => None,
+            RouteDecision::Local if settings.accept_local => None,
+            _ => Some(DropReason::ReversePath { interface: self.host.names[input].clone(), strict }),
         }
     }
 
@@ -122,6 +149,12 @@ impl Walker<'_> {
         skb.output = None;
         match self.input_hook(&mut skb) {
             HookResult::Ends(leaves) => leaves,
+            HookResult::On if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
+                match self.ipsec(IpsecDirection::In, &skb) {
+                    HookResult::Ends(leaves) => leaves,
+                    HookResult::On => PacketExit::Here(skb.packet),
+                }
+            }
             HookResult::On => PacketExit::Here(skb.packet),
         }
     }
@@ -154,6 +187,9 @@ impl Walker<'_> {
                 if loopback && !(skb.packet.source.is_ipv4() && routed) {
                     return Err(DropReason::Loopback);
                 }
+                if let Some(encap) = way.encap {
+                    return Err(self.unknown(&self.host.encaps[encap]));
+                }
                 let (interface, next_hop) = (way.interface, way.next_hop);
                 skb.way = Some(PacketRoute::Out { interface, next_hop });
                 if before != skb.way {
@@ -177,6 +213,12 @@ impl Walker<'_> {
         if let HookResult::Ends(leaves) = self.postrouting(&mut skb) {
             return leaves;
         }
+        // Translated addresses are looked up again (`nf_xfrm_me_harder`).
+        if !self.is_loopback(out)
+            && let HookResult::Ends(leaves) = self.ipsec(IpsecDirection::Out, &skb)
+        {
+            return leaves;
+        }
         match skb.way {
             Some(PacketRoute::Out { interface, next_hop }) => match self.devices_out(&mut skb, interface) {
                 HookResult::Ends(leaves) => leaves,
@@ -185,7 +227,10 @@ impl Walker<'_> {
                     let rule = skb.hop_limit.and_then(|known| known.rule);
                     self.lose(DropReason::HopLimit(rule))
                 }
-                HookResult::On => PacketExit::Out { interface, next_hop, packet: skb.packet },
+                HookResult::On => match self.host.blocked(interface) {
+                    Some(why) => self.lose(why),
+                    None => PacketExit::Out { interface, next_hop, packet: skb.packet },
+                },
             },
             // Through loopback a packet keeps its connection, mark and route.
             Some(PacketRoute::Here) | None => {

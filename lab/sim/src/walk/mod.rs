@@ -23,12 +23,12 @@ use std::sync::Arc;
 use crate::chance::Chance;
 use crate::conntrack::{AttachedConnection, ConntrackTable, TrackingState, Zones};
 use crate::host::route::RouteQuery;
-use crate::host::{Host, LOOPBACK};
+use crate::host::{Host, IpsecDirection, LOOPBACK};
 use crate::packet::Packet;
 use crate::protocol::Family;
 use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
-use crate::trace::{DropReason, Event, RuleRef, Trace};
+use crate::trace::{DropReason, Event, NotModelled, RuleRef, Trace};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
@@ -204,6 +204,21 @@ impl Walker<'_> {
         match if is_bridge { self.nft_bridge() } else { HookResult::On } {
             HookResult::On => self.nft_device(interface, false, skb),
             ended => ended,
+        }
+    }
+
+    /// Returns the end of a path at a fact that no rule states and that is not modelled.
+    fn unknown(&self, what: &str) -> DropReason {
+        let (host, what) = (self.host.name.clone(), what.into());
+        let part = NotModelled { host, rule: None, name: "".into(), what, why: "is not modelled".into() };
+        DropReason::NotModelled(Box::new(part))
+    }
+
+    /// Ends the path if a policy of IPsec takes the packet.
+    fn ipsec(&mut self, direction: IpsecDirection, skb: &Skb) -> HookResult {
+        match self.host.ipsec_policy(direction, &skb.packet) {
+            Some(policy) => HookResult::Ends(self.lose(self.unknown(&policy.to_string()))),
+            None => HookResult::On,
         }
     }
 

@@ -150,7 +150,7 @@ impl<'a> Walker<'a> {
         let what = rule.iptables_rule().map(|rule| rule.target.to_string()).unwrap_or_default();
         let part = NotModelled {
             host: self.host.name.clone(),
-            rule,
+            rule: Some(rule),
             name: name.cloned().unwrap_or_else(|| "".into()),
             what: what.trim_start().into(),
             why: why.clone(),

@@ -138,7 +138,7 @@ impl Walker<'_> {
     ) -> Result<bool, Box<NotModelled>> {
         let UnknownFact { name, why, same } = fact;
         let part = |why: &str| {
-            let (host, rule) = (self.host.name.clone(), asking.rule.clone());
+            let (host, rule) = (self.host.name.clone(), Some(asking.rule.clone()));
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
         let marked = asking.marks(next).then(|| part("copies the unknown mark of the socket"));

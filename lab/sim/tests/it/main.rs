@@ -4,6 +4,7 @@ mod cluster;
 mod hosts;
 mod how_to;
 mod ipvs;
+mod links;
 mod matches;
 mod nft;
 mod nodes;

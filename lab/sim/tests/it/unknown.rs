@@ -84,7 +84,8 @@ fn in_words(result: Result<Outcomes, NetworkError>) -> String {
             let names: Vec<String> = open
                 .parts
                 .iter()
-                .map(|part| format!("{} {} {}", part.rule.chain(), part.rule.number(), part.name).trim().to_owned())
+                .map(|part| (part.rule.as_ref().unwrap(), &part.name))
+                .map(|(rule, name)| format!("{} {} {name}", rule.chain(), rule.number()).trim().to_owned())
                 .collect();
             format!("depends on {}", names.join(", "))
         }

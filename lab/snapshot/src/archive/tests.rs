@@ -32,17 +32,15 @@ fn snapshot() -> Snapshot {
             addresses: vec![Address {
                 interface: "lo".to_owned(),
                 address: "127.0.0.1/8".parse().unwrap(),
-                secondary: false,
-                deprecated: false,
                 scope: "host".to_owned(),
+                ..Address::default()
             }],
             routes: vec![Route {
                 table: 254,
                 to,
                 kind: "unicast".to_owned(),
-                hops: vec![Hop { via: None, interface: Some("lo".to_owned()), weight: 1 }],
-                source: None,
-                metric: 0,
+                hops: vec![Hop { interface: Some("lo".to_owned()), weight: 1, ..Hop::default() }],
+                ..Route::default()
             }],
             ..Network::default()
         }),

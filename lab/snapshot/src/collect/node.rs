@@ -60,9 +60,8 @@ mod tests {
         let address = Address {
             interface: "eth0".to_owned(),
             address: address.parse().unwrap(),
-            secondary: false,
-            deprecated: false,
             scope: "global".to_owned(),
+            ..Address::default()
         };
         let nodes = vec![node("a", "host-a", "10.0.0.1"), node("b", "host-b", "10.0.0.2")];
         Snapshot {

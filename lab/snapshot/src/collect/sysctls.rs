@@ -21,7 +21,7 @@ const SINGLE: [&str; 12] = [
 /// Settings of each interface, and of `all` and `default`.
 const IPV4: [&str; 7] =
     ["rp_filter", "route_localnet", "accept_local", "arp_ignore", "forwarding", "src_valid_mark", "proxy_arp"];
-const IPV6: [&str; 1] = ["forwarding"];
+const IPV6: [&str; 4] = ["forwarding", "force_forwarding", "use_oif_addrs_only", "use_tempaddr"];
 
 pub(super) fn read<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();

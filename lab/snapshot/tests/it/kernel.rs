@@ -9,7 +9,7 @@ use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteM
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions, collect};
-use svclab_snapshot::network::{Hop, Network};
+use svclab_snapshot::network::{Hop, Network, UnresolvedNeighbour};
 
 use crate::programs;
 
@@ -78,6 +78,9 @@ fn links_and_addresses(network: &Network) {
     let port = link("port");
     assert_eq!((port.kind.as_deref(), port.controller.as_deref()), (Some("veth"), Some("br.0")));
     assert!(port.hairpin && port.up && port.mac.is_some() && port.mtu == 1500, "{port:?}");
+    assert_eq!((port.carrier, port.isolated, port.port_state.as_deref()), (Some(true), true, Some("forwarding")));
+    assert_eq!((link("away").up, link("away").carrier), (false, Some(false)));
+    assert_eq!(network.registered, ["br.0", "pod", "port"], "interfaces that are up; a veth pair's other end is first");
     assert!(!link("br.0").hairpin);
     let addresses: Vec<String> =
         network.addresses.iter().map(|found| format!("{} {}", found.interface, found.address)).collect();
@@ -85,14 +88,33 @@ fn links_and_addresses(network: &Network) {
     assert!(addresses.contains(&"br.0 fd00:1::1/64".to_owned()), "{addresses:?}");
     let neighbour = network.neighbours.iter().find(|found| found.address == IpAddr::from([10, 1, 0, 9])).unwrap();
     assert_eq!((neighbour.mac.as_str(), neighbour.permanent), ("02:00:00:00:00:09", true));
+    let unresolved = UnresolvedNeighbour {
+        interface: "br.0".to_owned(),
+        address: IpAddr::from([10, 1, 0, 8]),
+        state: "failed".to_owned(),
+    };
+    assert_eq!(network.unresolved, [unresolved]);
     assert!(network.forwarding.iter().any(|found| found.port == "port" && found.mac == "02:00:00:00:00:07"));
 }
 
 fn routes_and_rules(network: &Network) {
     let route = network.routes.iter().find(|route| route.table == TABLE).unwrap();
     assert_eq!((route.to.to_string().as_str(), route.kind.as_str()), ("10.9.0.0/16", "unicast"));
-    let hop = |last, weight| Hop { via: Some([10, 1, 0, last].into()), interface: Some("br.0".to_owned()), weight };
+    let hop = |last, weight| Hop {
+        via: Some([10, 1, 0, last].into()),
+        interface: Some("br.0".to_owned()),
+        weight,
+        encap: None,
+    };
     assert_eq!(route.hops, [hop(2, 3), hop(3, 1)]);
+    assert_eq!(route.scope.as_deref(), Some("global"));
+    let near = network.routes.iter().find(|route| route.to.to_string() == "10.1.0.0/24").unwrap();
+    assert_eq!(near.scope.as_deref(), Some("link"));
+    let tunnel = network.routes.iter().find(|route| route.to.to_string() == "fd00:9::/64").unwrap();
+    assert_eq!(tunnel.hops[0].encap.as_deref(), Some("seg6"));
+    let policies: Vec<String> =
+        network.ipsec.iter().map(|one| format!("{} {} {}", one.direction, one.from, one.to)).collect();
+    assert_eq!(policies, ["out 10.1.0.0/24 10.8.0.0/16"]);
     assert!(network.routes.iter().any(|route| route.table == 255 && route.kind == "local"));
     let rule = network.rules.iter().find(|rule| rule.priority == 99).unwrap();
     assert_eq!((rule.family.as_str(), rule.action.as_str(), rule.table), ("ipv4", "lookup", TABLE));
@@ -141,6 +163,22 @@ async fn make() {
                --comment \"shop/web:http cluster IP\" -m tcp --dport 80 -j ACCEPT\nCOMMIT\n";
     feed(&["iptables-nft-restore", "-c"], nat);
     feed(&["ip6tables-legacy-restore"], "*filter\n-A FORWARD -s fd00::/64 -j DROP\nCOMMIT\n");
+    run(&[
+        "ip",
+        "-6",
+        "route",
+        "add",
+        "fd00:9::/64",
+        "encap",
+        "seg6",
+        "mode",
+        "encap",
+        "segs",
+        "fd00:1::9",
+        "dev",
+        "br.0",
+    ]);
+    run(&["ip", "xfrm", "policy", "add", "src", "10.1.0.0/24", "dst", "10.8.0.0/16", "dir", "out"]);
     feed(&["ipset", "restore"], "create CLUSTER-IP hash:ip,port\nadd CLUSTER-IP 10.96.0.10,tcp:80\n");
 }
 
@@ -156,11 +194,18 @@ async fn interfaces(handle: &Handle) {
     handle.address().add(BRIDGE, v6, 64).execute().await.unwrap();
     let neighbour = handle.neighbours().add(BRIDGE, [10, 1, 0, 9].into());
     neighbour.link_layer_address(&[2, 0, 0, 0, 0, 9]).execute().await.unwrap();
+    run(&["ip", "neighbour", "add", "10.1.0.8", "dev", "br.0", "nud", "failed"]);
+    run(&["ip", "link", "set", "port", "type", "bridge_slave", "isolated", "on"]);
+    handle.link().add(LinkVeth::new("away", "far").build()).execute().await.unwrap();
     let mut learned = handle.neighbours().add_bridge(PORT, &[2, 0, 0, 0, 0, 7]);
     // `bridge fdb add … static`: an entry that is not the bridge's own address (`NUD_NOARP`).
     learned.message_mut().header.state = rtnetlink::packet_route::neighbour::NeighbourState::Noarp;
     learned.message_mut().header.flags = rtnetlink::packet_route::neighbour::NeighbourFlags::Controller;
     learned.execute().await.unwrap();
+}
+
+fn run(command: &[&str]) {
+    feed(command, "");
 }
 
 fn feed(command: &[&str], input: &str) {

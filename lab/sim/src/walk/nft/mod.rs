@@ -122,14 +122,14 @@ impl<'a> Walker<'a> {
 
     fn nft_not_modelled(&mut self, rule: RuleRef, what: Arc<str>) -> PacketExit {
         let (host, rule) = (self.host.name.clone(), rule);
-        let part = NotModelled { host, rule, name: "".into(), what, why: "is not modelled".into() };
+        let part = NotModelled { host, rule: Some(rule), name: "".into(), what, why: "is not modelled".into() };
         self.lose(DropReason::NotModelled(Box::new(part)))
     }
 
     fn nft_name_is_invented(&mut self, rule: RuleRef, input: bool, alone: bool) -> PacketExit {
         let part = NotModelled {
             host: self.host.name.clone(),
-            rule,
+            rule: Some(rule),
             name: if alone { invented::assumption(input) } else { "" }.into(),
             what: if input { "iifname" } else { "oifname" }.into(),
             why: "matches the unknown name of an interface".into(),

@@ -1,18 +1,20 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{
     InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 
 use super::range;
-use crate::network::{Address, Forwarding, Link, Neighbour};
+use crate::network::{Address, Forwarding, Link, Neighbour, UnresolvedNeighbour};
 
 /// The states of usable neighbours: `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`
 /// (`include/uapi/linux/neighbour.h`).
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | PERMANENT;
+/// `NUD_INCOMPLETE` and `NUD_FAILED`.
+const UNRESOLVED: [(u16, &str); 2] = [(0x01, "incomplete"), (0x20, "failed")];
 /// `NUD_PERMANENT`; in a bridge's table it marks the bridge's own addresses.
 const PERMANENT: u16 = 0x80;
 
@@ -41,6 +43,7 @@ pub(super) fn link(message: &LinkMessage, names: &InterfaceNames) -> Link {
         index: message.header.index,
         name: name(message),
         up: message.header.flags.contains(LinkFlags::Up),
+        carrier: Some(message.header.flags.contains(LinkFlags::LowerUp)),
         ..Link::default()
     };
     let is_elsewhere = message.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
@@ -63,6 +66,11 @@ fn note_info(link: &mut Link, info: &LinkInfo) {
         LinkInfo::Kind(kind) => link.kind = Some(kind.to_string()),
         LinkInfo::PortData(InfoPortData::BridgePort(settings)) => {
             link.hairpin = settings.contains(&InfoBridgePort::HairpinMode(true));
+            link.isolated = settings.contains(&InfoBridgePort::Isolated(true));
+            link.port_state = settings.iter().find_map(|setting| match setting {
+                InfoBridgePort::State(state) => Some(state.to_string()),
+                _ => None,
+            });
         }
         _ => {}
     }
@@ -84,31 +92,49 @@ pub(super) fn address(message: &AddressMessage, names: &InterfaceNames) -> Optio
         address: range(address, message.header.prefix_len)?,
         secondary: address.is_ipv4() && flags.contains(AddressFlags::Secondary),
         deprecated: flags.contains(AddressFlags::Deprecated),
-        scope: match message.header.scope {
-            AddressScope::Universe => "global".to_owned(),
-            AddressScope::Site => "site".to_owned(),
-            AddressScope::Link => "link".to_owned(),
-            AddressScope::Host => "host".to_owned(),
-            AddressScope::Nowhere => "nowhere".to_owned(),
-            other => u8::from(other).to_string(),
-        },
+        temporary: !address.is_ipv4() && flags.contains(AddressFlags::Secondary),
+        tentative: flags.contains(AddressFlags::Tentative) && !flags.contains(AddressFlags::Optimistic),
+        scope: scope(u8::from(message.header.scope)),
     })
+}
+
+/// `RT_SCOPE_…` (include/uapi/linux/rtnetlink.h).
+pub(super) fn scope(number: u8) -> String {
+    match number {
+        0 => "global".to_owned(),
+        200 => "site".to_owned(),
+        253 => "link".to_owned(),
+        254 => "host".to_owned(),
+        255 => "nowhere".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// `None` if the kernel would not send to the neighbour.
 pub(super) fn neighbour(message: &NeighbourMessage, names: &InterfaceNames) -> Option<Neighbour> {
     let state = u16::from(message.header.state);
-    let address = message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
-        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::from(*address)),
-        _ => None,
-    })?;
     (state & USABLE != 0).then_some(())?;
     Some(Neighbour {
         interface: names.get(message.header.ifindex),
-        address,
+        address: destination(message)?,
         mac: hardware(link_layer(message)?),
         permanent: state & PERMANENT != 0,
+    })
+}
+
+/// `None` if the neighbour answered or was never asked.
+pub(super) fn unresolved(message: &NeighbourMessage, names: &InterfaceNames) -> Option<UnresolvedNeighbour> {
+    let state = u16::from(message.header.state);
+    let (_, state) = UNRESOLVED.into_iter().find(|(bit, _)| state & bit != 0)?;
+    let interface = names.get(message.header.ifindex);
+    Some(UnresolvedNeighbour { interface, address: destination(message)?, state: state.to_owned() })
+}
+
+fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::from(*address)),
+        _ => None,
     })
 }
 

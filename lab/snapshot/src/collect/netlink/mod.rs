@@ -1,5 +1,6 @@
 //! Uses route netlink, not `ip`. Dumps run one after another: a socket allows one at a time.
 
+mod ipsec;
 mod links;
 mod policy;
 mod routes;
@@ -13,7 +14,7 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::RouteMessage;
 use rtnetlink::{Handle, IpVersion};
 
-use super::unread;
+use super::{files, unread};
 use crate::Unread;
 use crate::archive::entries::ArchivePart;
 use crate::network::Network;
@@ -71,7 +72,10 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let request = handle.neighbours().get().set_address_family(family);
         match request.execute().try_collect::<Vec<_>>().await {
-            Ok(found) => network.neighbours.extend(found.iter().filter_map(|found| links::neighbour(found, &names))),
+            Ok(found) => {
+                network.neighbours.extend(found.iter().filter_map(|found| links::neighbour(found, &names)));
+                network.unresolved.extend(found.iter().filter_map(|found| links::unresolved(found, &names)));
+            }
             Err(error) => note("listing neighbours", error),
         }
     }
@@ -82,6 +86,11 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
         Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EOPNOTSUPP => {}
         Err(error) => note("listing what bridges have learned", error),
     }
+    match ipsec::read() {
+        Ok(found) => network.ipsec = found,
+        Err(error) => unread.push(failed("listing policies of IPsec", error)),
+    }
+    network.registered = files::net("igmp").map(|text| registered(&text)).unwrap_or_default();
     if narrower > 0 {
         unread.push(failed(
             "listing routes",
@@ -89,6 +98,14 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
         ));
     }
     (Some(network), unread)
+}
+
+/// Reads the interfaces of `/proc/net/igmp`: a line that begins with a number is an interface's, in the order of
+/// `for_each_netdev` (`igmp_mc_get_first`, net/ipv4/igmp.c), unlike the order of netlink's dumps.
+fn registered(text: &str) -> Vec<String> {
+    let own = text.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    let names = own.filter_map(|line| line.split_once('\t')?.1.rsplit_once(':'));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
 }
 
 /// `None` if `length` exceeds the family's longest prefix.
@@ -102,5 +119,17 @@ fn nowhere(family: AddressFamily) -> Option<IpAddr> {
         AddressFamily::Inet => Some(IpAddr::from([0; 4])),
         AddressFamily::Inet6 => Some(IpAddr::from([0; 16])),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_registration_is_that_of_igmp() {
+        let text = "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n\
+                    9\teth0      :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n2\tveth1@2   :     1      V3\n";
+        assert_eq!(registered(text), ["lo", "eth0", "veth1@2"]);
     }
 }

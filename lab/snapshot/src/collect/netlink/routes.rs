@@ -1,8 +1,10 @@
 use std::net::IpAddr;
 
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteLwEnCapType, RouteMessage, RouteNextHop, RouteType, RouteVia,
+};
 
-use super::links::InterfaceNames;
+use super::links::{InterfaceNames, scope};
 use super::{nowhere, range};
 use crate::network::{Hop, Route};
 
@@ -35,6 +37,7 @@ pub(super) fn route(message: &RouteMessage, names: &InterfaceNames) -> Option<Ro
         hops,
         source: route_source,
         metric,
+        scope: to.is_ipv4().then(|| scope(u8::from(header.scope))),
     })
 }
 
@@ -49,13 +52,14 @@ fn way(attributes: &[RouteAttribute], names: &InterfaceNames) -> Option<Hop> {
         _ => None,
     });
     let via = via(attributes);
-    (interface.is_some() || via.is_some()).then_some(Hop { via, interface, weight: 1 })
+    (interface.is_some() || via.is_some()).then_some(Hop { via, interface, weight: 1, encap: encap(attributes) })
 }
 
 /// `rtnh_hops` is the weight minus 1 (rtnetlink(7)).
 fn way_of_several(hop: &RouteNextHop, names: &InterfaceNames) -> Hop {
     let interface = (hop.interface_index != 0).then(|| names.get(hop.interface_index));
-    Hop { via: via(&hop.attributes), interface, weight: u32::from(hop.hops) + 1 }
+    let encap = encap(&hop.attributes);
+    Hop { via: via(&hop.attributes), interface, weight: u32::from(hop.hops) + 1, encap }
 }
 
 /// `RTA_VIA` is a gateway of another family.
@@ -64,6 +68,27 @@ fn via(attributes: &[RouteAttribute]) -> Option<IpAddr> {
         RouteAttribute::Gateway(address) => ip(address),
         RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
         RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    })
+}
+
+fn encap(attributes: &[RouteAttribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::EncapType(RouteLwEnCapType::None) => None,
+        RouteAttribute::EncapType(kind) => Some(match u16::from(*kind) {
+            // `LWTUNNEL_ENCAP_…` (include/uapi/linux/lwtunnel.h).
+            1 => "mpls".to_owned(),
+            2 => "ip".to_owned(),
+            3 => "ila".to_owned(),
+            4 => "ip6".to_owned(),
+            5 => "seg6".to_owned(),
+            6 => "bpf".to_owned(),
+            7 => "seg6local".to_owned(),
+            8 => "rpl".to_owned(),
+            9 => "ioam6".to_owned(),
+            10 => "xfrm".to_owned(),
+            other => other.to_string(),
+        }),
         _ => None,
     })
 }
