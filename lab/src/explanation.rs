@@ -53,7 +53,8 @@ pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, 
     let from = names.caller(&call.from, to.ip())?;
     let asked = ExplainCall { from, to, protocol, input: None, assumptions: Assumptions::default() };
     let explained = explain(NodeFacts::Snapshot(&snapshot, &known), &state, &asked)?;
-    let text = text(&explained.machines.network, &explained.outcomes, &[], &explained.assumed, false);
+    let text =
+        text(&explained.machines.network, &explained.outcomes, &[], (&explained.programs, &explained.assumed), false);
     Ok(Explanation { text, lines: lines(&call.node, &explained) })
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn text(
     network: &Network,
     outcomes: &Outcomes,
     calls: &[(String, Outcomes)],
-    assumed: &BTreeSet<String>,
+    (programs, assumed): (&[String], &BTreeSet<String>),
     all: bool,
 ) -> String {
     let mut text = format!("{}\n", outcome_text::ways(outcomes, all).trim_end());
@@ -69,6 +70,11 @@ pub(crate) fn text(
         let _ = writeln!(text, "\n{title}:\n{}", outcome_text::ways(call, all).trim_end());
     }
     text.push('\n');
+    if !programs.is_empty() {
+        text.push_str("not judged: what these programs do with the packets is not known\n");
+        programs.iter().for_each(|program| text.push_str(&format!("  {program}\n")));
+        text.push_str("if they let the packets pass unchanged:\n");
+    }
     for line in outcome_text::outcomes(network, outcomes) {
         let _ = writeln!(text, "{line}");
     }
@@ -85,8 +91,10 @@ fn lines(node: &str, explained: &Explained) -> Vec<String> {
     let all = outcome_text::outcomes(&explained.machines.network, &explained.outcomes);
     let told = all.iter().zip(&explained.outcomes.outcomes).take(OUTCOMES);
     // An archive does not show which programs listen.
-    let told = told.map(|(line, one)| match one.verdict {
-        PacketVerdict::Answered { .. } => format!("on {node}: {line}, if a program waits there"),
+    let unread = explained.programs.first().map(|program| format!(", if it passes unchanged where {program}"));
+    let told = told.map(|(line, one)| match (&unread, &one.verdict) {
+        (Some(unread), _) => format!("on {node}: {line}{unread}"),
+        (None, PacketVerdict::Answered { .. }) => format!("on {node}: {line}, if a program waits there"),
         _ => format!("on {node}: {line}"),
     });
     let mut lines: Vec<String> = told.collect();

@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod cluster;
 pub mod decider;
+pub mod ebpf;
 pub mod error;
 pub mod explain;
 pub mod judge;

@@ -31,6 +31,7 @@ pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
         servers: some(&dump.servers),
         network,
         sockets: Some(sockets(dump)),
+        programs: Some(Vec::new()),
         sysctls: sysctls(world),
         objects: Some(Objects {
             services: cluster.objects.services.clone(),

@@ -154,7 +154,7 @@ fn in_scenario(args: &ExplainArgs, asked: &AskedCall, file: &Path) -> Result<u8,
     let mut lab =
         SimLab::start(&scenario, Arc::new(Svcproxy(proxy)), mode).map_err(|error| Exit::usage(error.to_string()))?;
     let explained = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
-    print(args, lab.network(), &explained.outcomes, &explained.calls, &BTreeSet::new())
+    print(args, lab.network(), &explained.outcomes, &explained.calls, (&[], &BTreeSet::new()))
 }
 
 fn in_archive(args: &ExplainArgs, asked: &AskedCall, path: &Path) -> Result<u8, Exit> {
@@ -216,7 +216,7 @@ fn assumptions(args: &ExplainArgs) -> Result<Assumptions, Exit> {
 }
 
 fn on_node(args: &ExplainArgs, explained: &svclab_audit::explain::Explained) -> Result<u8, Exit> {
-    print(args, &explained.machines.network, &explained.outcomes, &[], &explained.assumed)
+    print(args, &explained.machines.network, &explained.outcomes, &[], (&explained.programs, &explained.assumed))
 }
 
 fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
@@ -262,12 +262,12 @@ fn print(
     network: &Network,
     outcomes: &Outcomes,
     calls: &[(String, Outcomes)],
-    assumed: &BTreeSet<String>,
+    unknown: (&[String], &BTreeSet<String>),
 ) -> Result<u8, Exit> {
     if let Some(path) = &args.svg {
         let written = std::fs::write(path, picture::draw_outcomes(outcomes, args.all));
         written.map_err(|error| Exit::usage(format!("cannot write the drawing {}: {error}", path.display())))?;
     }
-    print!("{}", explanation::text(network, outcomes, calls, assumed, args.all));
+    print!("{}", explanation::text(network, outcomes, calls, unknown, args.all));
     Ok(0)
 }

@@ -27,6 +27,7 @@ use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 
 use crate::cluster::{self, KnownAddresses, own_addresses};
+use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace, ProxyReplacement};
 use crate::error::NodeError;
 use crate::judge::{Fault, FaultKind, Judge, destination};
 use crate::machines::{Around, Machines, destinations, state};
@@ -61,7 +62,10 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     let mut state = state(snapshot)?;
     forget_clients(&mut state);
     let known = KnownAddresses::of(snapshot);
-    let proxy = AuditedProxy::of(snapshot, &state, options.mode)?;
+    let programs = AttachedPrograms::of(snapshot, &known);
+    let replaced = programs.replacement(&state);
+    let mode = options.mode.or(replaced.as_ref().map(|_| Mode::Iptables));
+    let proxy = AuditedProxy::of(snapshot, &state, mode)?;
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
@@ -88,7 +92,8 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
         announced: cluster::announced(snapshot, &known),
         ..Around::default()
     };
-    let machines = Machines::build(snapshot, &state, &around)?;
+    let mut machines = Machines::build(snapshot, &state, &around)?;
+    machines.assumed.extend(programs.assumed(snapshot));
     let audit = Audit {
         snapshot,
         known: &known,
@@ -98,6 +103,8 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
         machines: &machines,
         sources: &sources,
         frontends: &frontends,
+        programs,
+        replaced: replaced.as_ref(),
         settings: Settings::of(NodeParts { snapshot, state: &state, around: &around }, proxy.settings.mode),
         source_ports: source_ports::matched(&state),
         unsettled: settled::unsettled(objects, &snapshot.taken, options.settle_seconds),
@@ -105,7 +112,11 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     let mut gathered = audit.every(&frontends);
     audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
-    Ok(gathered.report(&frontends))
+    let report = gathered.report(&frontends);
+    Ok(match &replaced {
+        Some(replaced) => Report { mode: replaced.owner, ..report },
+        None => report,
+    })
 }
 
 /// Returns a part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.
@@ -136,6 +147,8 @@ struct Audit<'a> {
     machines: &'a Machines,
     sources: &'a Sources,
     frontends: &'a [ServiceFrontend],
+    programs: AttachedPrograms<'a>,
+    replaced: Option<&'a ProxyReplacement>,
     settings: Settings<'a>,
     source_ports: BTreeSet<u16>,
     unsettled: BTreeSet<(String, String)>,
@@ -215,14 +228,23 @@ impl<'a> Audit<'a> {
             return;
         }
         gathered.asked += 1;
+        if let Some(replaced) = self.replaced {
+            return gathered.not_judged(asked, replaced.why.clone());
+        }
         let found = match self.machines.network.outcomes(&flow) {
             Ok(found) => found,
             Err(error @ NetworkError::NoSource { .. }) => {
+                if let Some(why) = self.unknown_program(asked, None) {
+                    return gathered.not_judged(asked, why);
+                }
                 let fault = Fault { kind: FaultKind::NotTranslated, says: error.to_string(), found: None };
                 return gathered.fault(asked, &promise, fault, None);
             }
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         };
+        if let Some(why) = self.unknown_program(asked, Some(&found)) {
+            return gathered.not_judged(asked, why);
+        }
         if promise.verdict == PromisedVerdict::Untouched {
             if stale::taken(&flow, &found) {
                 gathered.too_wide(asked, &found);
@@ -256,6 +278,17 @@ impl<'a> Audit<'a> {
         for fault in faults {
             gathered.fault(asked, &promise, fault, Some(&found));
         }
+    }
+
+    /// Returns the program on the call's way that makes it impossible to judge.
+    fn unknown_program(&self, asked: &AuditCall<'_>, found: Option<&Outcomes>) -> Option<String> {
+        let caller = match asked.source.kind {
+            SourceKind::Node | SourceKind::Loopback => ProcessPlace::Node,
+            SourceKind::Pod | SourceKind::Endpoint => ProcessPlace::Pod,
+            SourceKind::RemotePod | SourceKind::Outside | SourceKind::InRange => ProcessPlace::Elsewhere,
+        };
+        let protocol = number(asked.frontend.protocol);
+        self.programs.unjudgeable(&PassedCall { caller, to: asked.to, protocol, machines: self.machines, found })
     }
 
     /// Returns the kernel setting whose right value mends the call.
@@ -368,6 +401,9 @@ impl<'a> Audit<'a> {
             let asked = AuditCall { frontend: &frontend, source, source_port: SOURCE_PORT, to };
             let flow = self.flow(&asked);
             let Ok(found) = self.machines.network.outcomes(&flow) else { continue };
+            if self.replaced.is_some() || self.unknown_program(&asked, Some(&found)).is_some() {
+                continue;
+            }
             gathered.asked += 1;
             if stale::taken(&flow, &found) {
                 gathered.stale(&asked, &found);

@@ -13,6 +13,7 @@ use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
 
 use crate::cluster::{self, KnownAddresses};
+use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace};
 use crate::error::NodeError;
 use crate::judge::destination;
 use crate::machines::{Around, Machines, Peer, destinations};
@@ -73,6 +74,8 @@ pub struct Explained {
     pub machines: Machines,
     /// Assumptions, in sentences.
     pub assumed: BTreeSet<String>,
+    /// Programs on the way that are not read, in sentences: the outcomes hold if they let the packets pass unchanged.
+    pub programs: Vec<String>,
 }
 
 /// Addresses of hosts outside (RFC 5737, TEST-NET-3; RFC 3849).
@@ -145,11 +148,20 @@ pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Re
         explained.assumed.insert(format!("the caller outside has the address {}", outside(call.to.ip())));
     }
     if let NodeFacts::Snapshot(snapshot, _) = node {
-        let unread =
-            snapshot.unread.iter().filter(|unread| unread.what.starts_with("rules") || unread.what == "sockets.json");
+        let unread = snapshot.unread.iter().filter(|unread| {
+            unread.what.starts_with("rules") || ["sockets.json", "bpf.json"].contains(&unread.what.as_str())
+        });
         explained
             .assumed
             .extend(unread.map(|one| format!("{} could not be read ({}): as if there were none", one.what, one.why)));
+    }
+    if let NodeFacts::Snapshot(snapshot, known) = node {
+        let programs = AttachedPrograms::of(snapshot, known);
+        explained.assumed.extend(programs.assumed(snapshot));
+        let caller = caller_place(address, known, &explained.machines);
+        let (machines, found) = (&explained.machines, Some(&explained.outcomes));
+        let passed = PassedCall { caller, to: call.to, protocol: call.protocol, machines, found };
+        explained.programs = programs.passed(&passed);
     }
     if let (NodeFacts::Snapshot(..), Some(input)) = (node, input) {
         explained
@@ -161,6 +173,14 @@ pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Re
     explained.assumed.extend(untouched(&explained, call.to.ip()));
     explained.assumed.extend(sockets(&explained, around.sockets.is_some()));
     Ok(explained)
+}
+
+fn caller_place(address: Option<IpAddr>, known: &KnownAddresses, machines: &Machines) -> ProcessPlace {
+    let Some(address) = address.filter(|address| !machines.is_own(*address)) else { return ProcessPlace::Node };
+    match known.endpoints.get(&address) {
+        Some(endpoint) if endpoint.node.as_ref() == Some(&known.node) => ProcessPlace::Pod,
+        _ => ProcessPlace::Elsewhere,
+    }
 }
 
 fn walk(
@@ -177,7 +197,7 @@ fn walk(
     let (from, source) = place(&machines, caller)?;
     let flow = Flow { from, source, source_port: 40_000, to: call.to, protocol: call.protocol };
     let outcomes = machines.network.outcomes(&flow)?;
-    Ok(Explained { outcomes, assumed: machines.assumed.clone(), machines })
+    Ok(Explained { outcomes, assumed: machines.assumed.clone(), programs: Vec::new(), machines })
 }
 
 /// Returns the calling machine, and the source unless the machine chooses it.

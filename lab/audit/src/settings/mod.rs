@@ -123,7 +123,7 @@ fn wrong(problem: &str) -> NodeError {
 }
 
 /// Returns the mode of the existing rules; `None` without rules of a proxy.
-fn written_by(state: &NodeState) -> Option<Mode> {
+pub(crate) fn written_by(state: &NodeState) -> Option<Mode> {
     // Userspace mode has KUBE-SERVICES in filter.
     let has_chain = |prefix: &str| {
         let tables = state.v4.tables.iter().chain(&state.v6.tables).filter(|table| table.name == TableName::Nat);

@@ -8,6 +8,7 @@ use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::render;
+use svclab_snapshot::bpf::{AttachedProgram, ProgramHook};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route, Rule};
 use svclab_snapshot::{ListeningSocket, Objects, Snapshot};
 
@@ -247,6 +248,34 @@ fn node() -> Snapshot {
 fn on(snapshot: &Snapshot, call: &ExplainCall) -> Result<Explained, NodeError> {
     let state = state(snapshot).unwrap();
     explain(NodeFacts::Snapshot(snapshot, &KnownAddresses::of(snapshot)), &state, call)
+}
+
+#[test]
+fn programs_on_the_way_are_named() {
+    let program = |hook, interface: Option<&str>, cgroup: Option<&str>, name: &str| AttachedProgram {
+        hook,
+        interface: interface.map(str::to_owned),
+        cgroup: cgroup.map(str::to_owned),
+        id: Some(7),
+        kind: String::new(),
+        name: name.to_owned(),
+        filter: None,
+        actions: Vec::new(),
+    };
+    let programs = vec![
+        program(ProgramHook::TcEgress, Some("eth0"), None, "cil_to_netdev"),
+        program(ProgramHook::Xdp, Some("eth0"), None, "firewall"),
+        program(ProgramHook::TcIngress, Some("docker0"), None, "elsewhere"),
+        program(ProgramHook::Connect4, None, Some("/"), "cil_sock4_conne"),
+        program(ProgramHook::Connect6, None, Some("/"), "cil_sock6_conne"),
+    ];
+    let node = Snapshot { programs: Some(programs), ..node() };
+    let passed = |from: &str| on(&node, &call(from, "10.96.0.10:80", &[])).unwrap().programs;
+    let (outgoing, answers) =
+        ("tc egress of eth0 runs the program cil_to_netdev (Cilium)", "XDP of eth0 runs the program firewall");
+    let connect = "connect4 of cgroup / runs the program cil_sock4_conne (Cilium)";
+    assert_eq!(passed("10.244.1.5"), [answers, outgoing, connect], "a pod of the node");
+    assert_eq!(passed("172.18.0.3"), [answers, outgoing], "another node");
 }
 
 #[test]

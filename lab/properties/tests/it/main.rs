@@ -13,6 +13,7 @@ mod history;
 mod modes;
 mod mutants;
 mod node_kinds;
+mod programs;
 mod size;
 mod text;
 
