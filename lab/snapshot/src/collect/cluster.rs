@@ -2,21 +2,66 @@
 
 use tokio::time::Instant;
 
-use super::proxy::Config;
-use super::{CollectOptions, api, node, proxy, unread, within};
+use super::proxy::process::Process;
+use super::proxy::{Config, ContainedPath};
+use super::{CollectOptions, ObjectSource, api, node, proxy, unread, within};
 use crate::archive::entries::ArchivePart;
-use crate::{Snapshot, Unread};
+use crate::{Objects, Snapshot, Unread};
 
-pub(super) async fn read(options: &CollectOptions, end: Instant, snapshot: &mut Snapshot) {
+/// The proxy that runs here, and its configuration.
+#[derive(Debug)]
+pub(super) struct LocalProxy {
+    process: Option<Process>,
+    pub(super) config: Result<Option<Config>, Unread>,
+}
+
+impl LocalProxy {
+    pub(super) async fn read(options: &CollectOptions, end: Instant) -> LocalProxy {
+        let process = proxy::process::find();
+        let path = ArchivePart::ProxyConfig.path();
+        let config = within(end, path, proxy::local(options.proxy_config.as_deref(), process.as_ref())).await;
+        LocalProxy { process, config: config.and_then(|config| config) }
+    }
+
+    fn kubeconfig(&self) -> Option<ContainedPath> {
+        self.config.as_ref().ok().and_then(Option::as_ref).and_then(Config::kubeconfig)
+    }
+}
+
+/// Connects with the kubeconfig that the options or the proxy's configuration name, or the pod's service account.
+pub(super) async fn connect(options: &CollectOptions) -> Result<(kube::Client, String), Unread> {
+    let end = Instant::now() + options.deadline;
+    let kubeconfig = LocalProxy::read(options, end).await.kubeconfig();
+    within(end, "objects", api::connect(options.kubeconfig.as_deref(), kubeconfig)).await?
+}
+
+pub(super) async fn read(
+    options: &CollectOptions,
+    source: ObjectSource<'_>,
+    proxy: LocalProxy,
+    end: Instant,
+    snapshot: &mut Snapshot,
+) {
     let path = ArchivePart::ProxyConfig.path();
-    let process = proxy::process::find();
-    let local = within(end, path, proxy::local(options.proxy_config.as_deref(), process.as_ref())).await;
-    let local = local.and_then(|local| local);
-    let kubeconfig = local.as_ref().ok().and_then(Option::as_ref).and_then(Config::kubeconfig);
-    let connected = within(end, "objects", api::connect(options.kubeconfig.as_deref(), kubeconfig)).await;
-    let config = match connected.and_then(|connected| connected) {
-        Ok((client, source)) => {
-            objects(&client, &source, options, end, snapshot).await;
+    let kubeconfig = proxy.kubeconfig();
+    let LocalProxy { process, config: local } = proxy;
+    let connected = match source {
+        ObjectSource::Watch(watch) => watch.connection(),
+        ObjectSource::List => {
+            let connected = within(end, "objects", api::connect(options.kubeconfig.as_deref(), kubeconfig)).await;
+            connected.and_then(|connected| connected)
+        }
+    };
+    let config = match connected {
+        Ok((client, name)) => {
+            let found = match source {
+                ObjectSource::Watch(watch) => watch.objects(),
+                ObjectSource::List => {
+                    let listed = within(end, "objects", api::objects(&client, options.max_size)).await;
+                    listed.and_then(|listed| listed)
+                }
+            };
+            place(found, &name, snapshot);
             // A file that the user named has no substitute.
             if options.proxy_config.is_some() { local } else { or_map(local, &client, end).await }
         }
@@ -40,9 +85,8 @@ pub(super) async fn read(options: &CollectOptions, end: Instant, snapshot: &mut 
     }
 }
 
-async fn objects(client: &kube::Client, source: &str, options: &CollectOptions, end: Instant, snapshot: &mut Snapshot) {
-    let objects = within(end, "objects", api::objects(client, options.max_size)).await;
-    match objects.and_then(|objects| objects) {
+fn place(found: Result<(Objects, Vec<Unread>), Unread>, source: &str, snapshot: &mut Snapshot) {
+    match found {
         Ok((objects, missing)) => {
             snapshot.objects = Some(objects);
             snapshot.unread.extend(missing);

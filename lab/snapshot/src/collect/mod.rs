@@ -6,9 +6,12 @@ mod bpf;
 mod cluster;
 mod conntrack;
 mod files;
+mod fingerprint;
+mod generation;
 mod ipvs;
 mod netlink;
 mod node;
+mod objects;
 mod proxy;
 mod rules;
 mod size;
@@ -18,6 +21,7 @@ mod ticks;
 mod tool;
 pub(crate) mod trim;
 mod versions;
+mod watch;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -28,6 +32,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::archive::entries::ArchivePart;
 use crate::{Snapshot, Unread};
+
+use cluster::LocalProxy;
+pub use objects::RecentChanges;
+pub use watch::{NodeMark, NodeWatch};
 
 /// Settings of [`collect`].
 #[derive(Debug, Clone)]
@@ -63,6 +71,18 @@ impl Default for CollectOptions {
 
 /// Collects the network namespace of the runtime's threads, which must share one. Needs timers and I/O.
 pub async fn collect(options: &CollectOptions) -> Snapshot {
+    collect_from(options, ObjectSource::List, None).await
+}
+
+/// Where the API's objects are from.
+#[derive(Clone, Copy)]
+enum ObjectSource<'a> {
+    List,
+    Watch(&'a objects::ObjectWatch),
+}
+
+/// `proxy` has been read already.
+async fn collect_from(options: &CollectOptions, source: ObjectSource<'_>, proxy: Option<LocalProxy>) -> Snapshot {
     let mut snapshot = Snapshot { taken: now(), ..Snapshot::default() };
     let end = Instant::now() + options.deadline;
     // Shorter than the total, so that a hung tool does not lose the others' output.
@@ -104,7 +124,11 @@ pub async fn collect(options: &CollectOptions) -> Snapshot {
         Ok(figures) => snapshot.conntrack = figures,
         Err(unread) => snapshot.unread.push(unread),
     }
-    cluster::read(options, end, &mut snapshot).await;
+    let proxy = match proxy {
+        Some(proxy) => proxy,
+        None => LocalProxy::read(options, end).await,
+    };
+    cluster::read(options, source, proxy, end, &mut snapshot).await;
     size::cut(&mut snapshot, options.max_size);
     snapshot
 }

@@ -128,7 +128,7 @@ fn present(
 }
 
 /// Runs `ipset` only if the module is loaded: `ipset` would load it.
-async fn sets(limits: Limits) -> ToolOutput {
+pub(super) async fn sets(limits: Limits) -> ToolOutput {
     if !module("ip_set") {
         return Ok(None);
     }

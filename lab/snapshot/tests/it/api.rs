@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
 use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Tls, Tokens};
-use svclab_snapshot::collect::{CollectOptions, collect};
+use svclab_snapshot::collect::{CollectOptions, NodeWatch, collect};
 use svclab_snapshot::{Objects, Snapshot};
 use svclab_spec::{ClusterSpec, NodeSpec};
 use tempfile::TempDir;
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 const SERVICES: usize = 1_100;
 
 struct Served {
+    store: SharedStore,
     server: ApiServer,
     kubeconfig: Kubeconfig,
     directory: TempDir,
@@ -22,7 +23,8 @@ impl Served {
         let tls = Tls::generate(&["127.0.0.1".to_owned()]).unwrap();
         let tokens = Tokens::new(7, ["node-1".to_owned()]);
         let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), ..ServeOptions::default() };
-        let server = ApiServer::start(SharedStore::new(store()), [TcpListener::bind("127.0.0.1:0").unwrap()], options);
+        let store = SharedStore::new(store());
+        let server = ApiServer::start(store.clone(), [TcpListener::bind("127.0.0.1:0").unwrap()], options);
         let server = server.unwrap();
         let kubeconfig = Kubeconfig {
             server: server.url(server.addresses()[0]),
@@ -30,7 +32,7 @@ impl Served {
             token: tokens.of("node-1").map(str::to_owned),
             ca_pem: Some(tls.ca_pem().to_owned()),
         };
-        Served { server, kubeconfig, directory: tempfile::tempdir().unwrap() }
+        Served { store, server, kubeconfig, directory: tempfile::tempdir().unwrap() }
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -40,15 +42,18 @@ impl Served {
     }
 
     async fn collect(&self) -> Snapshot {
+        collect(&self.options()).await
+    }
+
+    fn options(&self) -> CollectOptions {
         let proxy = "kind: KubeProxyConfiguration\nclientConnection: {kubeconfig: /nowhere}\nmode: ipvs\n";
-        let options = CollectOptions {
+        CollectOptions {
             kubeconfig: Some(self.file("kubeconfig", &self.kubeconfig.text())),
             proxy_config: Some(self.file("config.yaml", proxy)),
             node_name: Some("node-1".to_owned()),
             deadline: Duration::from_secs(30),
             ..CollectOptions::default()
-        };
-        collect(&options).await
+        }
     }
 }
 
@@ -107,6 +112,61 @@ pub async fn every_page_of_every_kind_is_kept_without_what_is_private() {
         assert!(!text.contains(private), "{private}");
     }
     assert!(text.contains("10.244.1.0/24") && text.contains("Kubernetes API, --kubeconfig"));
+}
+
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition().await {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+pub async fn a_watch_has_what_a_list_has_and_receives_changes() {
+    let served = Served::start();
+    let watch = NodeWatch::start(served.options());
+    assert!(watch.ready().is_err());
+    eventually("the objects are listed", async || watch.ready().is_ok()).await;
+    eventually("all kinds", async || {
+        watch
+            .collect()
+            .await
+            .objects
+            .is_some_and(|objects| objects.nodes.len() == 1 && !objects.service_cidrs.is_empty())
+    })
+    .await;
+    let (before, watched, listed) = (watch.mark().await, watch.collect().await, served.collect().await);
+    assert_eq!(watch.mark().await, before, "nothing changed");
+    let names = |snapshot: &Snapshot| {
+        let objects = snapshot.objects.as_ref().unwrap();
+        let slices = objects.slices.iter().map(|slice| slice.metadata.name.clone());
+        (named(objects), slices.collect::<std::collections::BTreeSet<_>>(), objects.service_cidrs.len())
+    };
+    assert_eq!(names(&watched), names(&listed));
+    assert_eq!((&watched.node_name, &watched.proxy_config), (&listed.node_name, &listed.proxy_config));
+
+    let gone = "{apiVersion: v1, kind: Service, metadata: {name: s7}, spec: {selector: {app: b}, ports: [{port: 81}]}}";
+    served.store.write(|store| store.apply(parse_manifests(gone).unwrap().remove(0).object)).unwrap();
+    eventually("the change arrives", async || watch.mark().await != before).await;
+    let changes = watch.changes_within(Duration::from_secs(60));
+    assert_eq!(changes.services.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["s7"]);
+    assert!(changes.released.iter().any(|frontend| frontend.ends_with(":80")), "{changes:?}");
+    assert_eq!(watch.changes_within(Duration::ZERO).services.len(), 0);
+
+    let mut again = watch.collect().await;
+    watch.list_again(&mut again).await.unwrap();
+    assert_eq!(named(again.objects.as_ref().unwrap()), SERVICES);
+    served.server.misbehave(ServerFault::Refuse(ServerRefusal::Unavailable));
+    assert!(watch.list_again(&mut again).await.unwrap_err().why.contains("503"));
+}
+
+pub async fn a_watch_reports_why_it_has_no_objects() {
+    let mut served = Served::start();
+    served.kubeconfig.token = Some("wrong".to_owned());
+    let watch = NodeWatch::start(served.options());
+    eventually("the refusal is reported", async || watch.ready().is_err_and(|unread| unread.why.contains("401"))).await;
+    let snapshot = watch.collect().await;
+    assert!(snapshot.objects.is_none() && why(&snapshot, "objects").contains("401"));
 }
 
 pub async fn a_list_that_expires_is_begun_again() {

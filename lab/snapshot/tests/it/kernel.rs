@@ -8,7 +8,7 @@ use rtnetlink::packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_snapshot::Snapshot;
-use svclab_snapshot::collect::{CollectOptions, collect};
+use svclab_snapshot::collect::{CollectOptions, NodeMark, NodeWatch, collect};
 use svclab_snapshot::network::{Hop, Network, UnresolvedNeighbour};
 
 use crate::programs;
@@ -36,6 +36,7 @@ async fn what_is_made_is_found() {
     let programs = programs::attach(PORT, "port").await;
     let mut proxy = proxy();
     let snapshot = collect(&CollectOptions::default()).await;
+    a_mark_differs_after_any_change().await;
     drop(proxy.stdin.take());
     proxy.wait().unwrap();
     let mut bytes = Vec::new();
@@ -70,6 +71,39 @@ async fn what_is_made_is_found() {
     assert!(read.versions.contains_key("nft"), "{:?}", read.versions);
     assert_eq!(read.host, "node");
     assert_eq!(read.kernel, nix::sys::utsname::uname().unwrap().release().to_string_lossy());
+}
+
+async fn a_mark_differs_after_any_change() {
+    let watch = NodeWatch::start(CollectOptions::default());
+    let changes: [(&str, &[&str]); 7] = [
+        ("a rule of iptables-nft", &["iptables-nft", "-t", "nat", "-A", "OUTPUT", "-j", "ACCEPT"]),
+        ("a rule of nft", &["nft", "add", "table", "inet", "marked"]),
+        ("a rule of legacy iptables", &["ip6tables-legacy", "-A", "INPUT", "-j", "ACCEPT"]),
+        ("an element of an IP set", &["ipset", "add", "CLUSTER-IP", "10.96.0.11,tcp:80"]),
+        ("an address", &["ip", "address", "add", "10.1.0.7/32", "dev", "br.0"]),
+        ("a route", &["ip", "route", "add", "blackhole", "10.99.0.0/16"]),
+        ("a setting", &["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/br.0/rp_filter"]),
+    ];
+    for (what, command) in changes {
+        let before = settled(&watch).await;
+        feed(command, "");
+        assert_ne!(watch.mark().await, before, "{what}");
+    }
+    for undo in ["ip address del 10.1.0.7/32 dev br.0", "ip route del blackhole 10.99.0.0/16"] {
+        feed(&undo.split(' ').collect::<Vec<_>>(), "");
+    }
+}
+
+/// Returns a mark that two readings share: addresses of IPv6 appear seconds after an interface is up, for example.
+async fn settled(watch: &NodeWatch) -> NodeMark {
+    for _ in 0..20 {
+        let mark = watch.mark().await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        if watch.mark().await == mark {
+            return mark;
+        }
+    }
+    panic!("marks of a node that does not change differ");
 }
 
 fn links_and_addresses(network: &Network) {

@@ -36,6 +36,8 @@ fn main() {
     let trials = vec![
         Trial::ignorable_test("kernel::what_is_made_is_found", || process::run_again(INSIDE, LIMIT)),
         api_trial!(every_page_of_every_kind_is_kept_without_what_is_private),
+        api_trial!(a_watch_has_what_a_list_has_and_receives_changes),
+        api_trial!(a_watch_reports_why_it_has_no_objects),
         api_trial!(a_list_that_expires_is_begun_again),
         api_trial!(an_api_that_refuses_costs_the_objects_alone),
     ];

@@ -14,6 +14,8 @@ use super::{ApiError, causes};
 use crate::Unread;
 
 const CONNECT: Duration = Duration::from_secs(10);
+/// A watch gets a bookmark each minute: a connection that is silent for so long is dead.
+const SILENCE: Duration = Duration::from_secs(300);
 /// The token's file, present in every pod that has a service account (kubernetes.io, "Accessing the Kubernetes API from
 /// a Pod").
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -46,6 +48,7 @@ pub(in super::super) async fn connect(
         }
     };
     config.connect_timeout = Some(CONNECT);
+    config.read_timeout.get_or_insert(SILENCE);
     // Retries would exceed the deadline.
     config.default_retry = false;
     let client = Client::try_from(config).map_err(|error| failed(causes(&error)))?;

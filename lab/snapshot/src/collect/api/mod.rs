@@ -112,7 +112,7 @@ pub(super) async fn proxy_config_map(client: &Client) -> Result<Option<proxy::Co
     parsed.map(Some).map_err(|error| unread(ArchivePart::ProxyConfig.path(), error))
 }
 
-fn refusal(error: &kube::Error) -> String {
+pub(super) fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the API refuses: {} ({})", status.message, status.code),
         other => causes(other),

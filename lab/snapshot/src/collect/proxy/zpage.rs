@@ -16,7 +16,7 @@ use super::{Config, ContainedPath};
 const ADDRESS: &str = "127.0.0.1:10249";
 /// The configuration's key in `/configz` (kube-proxy, `configz.New`).
 const KEY: &str = "kubeproxy.config.k8s.io";
-const DEADLINE: Duration = Duration::from_secs(3);
+const DEADLINE: Duration = Duration::from_secs(2);
 
 /// `None` if no proxy answers. Paths in the answer start from `root`.
 pub(super) async fn ask(root: ContainedPath) -> Option<Config> {
