@@ -9,6 +9,7 @@ pub mod decider;
 pub mod ebpf;
 pub mod error;
 pub mod explain;
+pub mod fleet;
 pub mod judge;
 pub mod machines;
 pub mod page;

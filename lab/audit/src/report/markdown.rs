@@ -70,14 +70,14 @@ fn one(text: &mut String, finding: &Finding) {
     }
 }
 
-fn code(text: &str) -> String {
+pub(crate) fn code(text: &str) -> String {
     let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let text = text.replace('\n', " ");
     if longest == 0 { format!("{fence}{text}{fence}") } else { format!("{fence} {text} {fence}") }
 }
 
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
         match char {

@@ -13,6 +13,7 @@ use crate::audit::{Finding, Report};
 pub use html::html;
 pub use junit::junit;
 pub use markdown::markdown;
+pub(crate) use markdown::{code, plain};
 pub use sarif::sarif;
 pub use text::text;
 

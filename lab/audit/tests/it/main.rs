@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod explain;
+mod fleet;
 mod report;

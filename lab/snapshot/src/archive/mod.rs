@@ -4,6 +4,7 @@
 pub(crate) mod entries;
 mod error;
 mod manifest;
+mod many;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::io::{Read, Write};
 
 pub use error::ArchiveError;
 pub use manifest::{Manifest, ManifestEntry};
+pub use many::{archive_name, read_each};
 
 use crate::Snapshot;
 
