@@ -27,9 +27,10 @@ mod soak;
 mod table;
 mod up;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::console::{self, progress};
 use crate::exit::{Exit, UNABLE};
@@ -119,9 +120,22 @@ enum CliCommand {
     Objects(objects::ObjectsArgs),
 }
 
+/// The name by which kubectl finds a plugin on the PATH.
+const PLUGIN: &str = "kubectl-svclab";
+
+/// Usage lines name the command as it was called: `svclab`, or `kubectl svclab`.
+fn parsed() -> Cli {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let mut command = Cli::command();
+    if Path::new(&program).file_name().is_some_and(|name| name == PLUGIN) {
+        command = command.bin_name(PLUGIN.replace('-', " "));
+    }
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 /// Runs the command line. No thread may exist: some commands enter their own namespaces.
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match parsed().command {
         CliCommand::Run(args) => crate::schedule::run(&args),
         CliCommand::RunOrder(args) => run::run_order(&args),
         CliCommand::Compare(args) => compare::compare(&args),

@@ -52,13 +52,13 @@ const MANIFESTS: &str = r#"
   spec: {selector: {app: nobody}, ports: [{port: 80}]}
 "#;
 
-fn svclab(args: &[&str]) -> Command {
+pub(crate) fn svclab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
     command.args(args).stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     command
 }
 
-struct LiveLab {
+pub(crate) struct LiveLab {
     child: Child,
     inner: String,
 }
@@ -71,12 +71,16 @@ impl Drop for LiveLab {
 }
 
 impl LiveLab {
-    /// Starts a lab; `None`: this machine cannot run labs, which fails in CI.
     fn up(mode: &str, variant: &str) -> Option<LiveLab> {
+        LiveLab::with_nodes(mode, variant, 2)
+    }
+
+    /// Starts a lab; `None`: this machine cannot run labs, which fails in CI.
+    pub(crate) fn with_nodes(mode: &str, variant: &str, nodes: usize) -> Option<LiveLab> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("audited.yaml");
         let scenario = format!(
-            "name: audited\nabout: A cluster to be audited.\nmodes: [{mode}]\ncluster: {{nodes: 2, clients: [laptop], loadBalancer: true}}\n\
+            "name: audited\nabout: A cluster to be audited.\nmodes: [{mode}]\ncluster: {{nodes: {nodes}, clients: [laptop], loadBalancer: true}}\n\
              manifests: |{MANIFESTS}\nsteps:\n- name: it answers\n  probe: {{from: pod/caller, to: service/web, count: 1}}\n  \
              expect: {{answered: [web-1, web-2]}}\n"
         );
@@ -97,8 +101,12 @@ impl LiveLab {
     }
 
     fn exec(&self, command: &[&str]) -> Output {
-        let arguments = [&["exec", "--pid", &self.inner, "node/node-a", "--"][..], command].concat();
-        finish(svclab(&arguments), Duration::from_secs(60))
+        finish(self.on("node-a", command), Duration::from_secs(60))
+    }
+
+    pub(crate) fn on(&self, node: &str, command: &[&str]) -> Command {
+        let place = format!("node/{node}");
+        svclab(&[&["exec", "--pid", &self.inner, &place, "--"][..], command].concat())
     }
 
     fn must(&self, command: &[&str]) {

@@ -8,6 +8,7 @@
 )]
 
 mod audit;
+mod auditor;
 mod bundle;
 mod cli;
 mod conformance;

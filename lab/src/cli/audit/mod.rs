@@ -1,7 +1,14 @@
-mod node_state;
+mod cluster;
+mod confirmation;
+mod events;
+mod heap;
+mod http;
+mod status;
+mod watch;
 
 use std::fs::File;
 use std::io::BufReader;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,15 +20,21 @@ use svclab_snapshot::collect::{CollectOptions as Collecting, collect};
 
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::mode::Mode;
-use crate::schedule::{output, runtime};
-use node_state::NodeState;
+use crate::schedule::{output, runtime, stopped};
+use watch::WatchOptions;
 
 // `conflicts_with` is beside `requires` because clap does not enforce a requirement that conflicts with another argument.
+/// The default of `--watch`, in seconds.
+const PERIOD: u64 = 30;
+
 #[derive(Args)]
 pub(super) struct AuditArgs {
     /// An archive of `svclab collect`; `-` is standard input.
-    #[arg(value_name = "NODE.tar", required_unless_present = "live")]
+    #[arg(value_name = "NODE.tar", required_unless_present_any = ["live", "cluster"])]
     archive: Option<PathBuf>,
+    /// One report of many nodes: a folder with an archive NODE.tar of each; `-` is a tar of these on standard input.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["archive", "live"])]
+    cluster: Option<PathBuf>,
     /// Audit this node: collect as `svclab collect` does, and report only findings that a second look confirms.
     #[arg(long, conflicts_with = "archive")]
     live: bool,
@@ -34,9 +47,15 @@ pub(super) struct AuditArgs {
     /// The proxy's KubeProxyConfiguration.
     #[arg(long, value_name = "FILE", requires = "live", conflicts_with = "archive")]
     proxy_config: Option<PathBuf>,
-    /// Collect every so many seconds, and audit again when objects or rules have changed.
+    /// Read the node every so many seconds, and audit it again when objects or rules have changed.
     #[arg(long, value_name = "SECONDS", requires = "live", conflicts_with = "archive", num_args = 0..=1, default_missing_value = "30", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
+    /// With --watch (default 30): serve /metrics, /findings and /healthz there instead of printing reports.
+    #[arg(long, value_name = "ADDR:PORT", requires = "live", conflicts_with_all = ["archive", "output", "format"], value_parser = listen_address)]
+    listen: Option<SocketAddr>,
+    /// With --watch or --listen: create a Kubernetes Event on a Service that this node breaks, one per finding.
+    #[arg(long, requires = "live", conflicts_with = "archive")]
+    events: bool,
     /// The proxy's mode, where its configuration lacks it or is wrong.
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
@@ -67,6 +86,9 @@ enum AuditFormat {
 
 pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
     let options = AuditOptions { mode: args.mode.map(Mode::of_oracle), settle_seconds: args.settle };
+    if let Some(cluster) = &args.cluster {
+        return cluster::run(cluster, &options, args.format, args.output.as_deref());
+    }
     let Some(path) = &args.archive else { return live(args, &options) };
     let snapshot = read(path)?;
     let report = audit(&snapshot, &options).map_err(|error| {
@@ -124,27 +146,39 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
         ..Collecting::default()
     };
     let runtime = runtime()?;
+    if let Some(seconds) = args.watch.or(args.listen.map(|_| PERIOD)) {
+        let listener = args.listen.map(http::listen).transpose()?;
+        let period = Duration::from_secs(seconds);
+        let watched = WatchOptions { collect: collecting, audit: *options, period, events: args.events };
+        let print = |report: &Report| finish(args, report).map(drop);
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = watch::watch(watched, listener, print) => ended,
+                // The first process of a container is not ended by a signal that it does not handle.
+                stop = stopped() => Err(stop.exit()),
+            }
+        });
+        // Does not wait for an audit.
+        runtime.shutdown_background();
+        return ended;
+    }
+    if args.events {
+        return Err(Exit::usage("--events needs --watch or --listen: a single audit creates no Events"));
+    }
     let gather = || runtime.block_on(collect(&collecting));
-    // `sleep` needs the runtime's timer.
-    let wait = |time: Duration| runtime.block_on(async { tokio::time::sleep(time).await });
     let audited = |snapshot: &Snapshot| audit(snapshot, options).map_err(|error| Exit::unable(error.to_string()));
     let settle = Duration::from_secs(u64::try_from(options.settle_seconds).unwrap_or(0));
-    let mut audited_state: Option<NodeState> = None;
-    loop {
-        let snapshot = gather();
-        let now = NodeState::of(&snapshot);
-        let mut status = 0;
-        if audited_state.as_ref() != Some(&now) {
-            let mut report = audited(&snapshot)?;
-            if !report.is_clean() && !settle.is_zero() {
-                wait(settle);
-                let again = audited(&gather())?;
-                report.findings.retain(|finding| again.findings.iter().any(|other| other.is_same(finding)));
-            }
-            status = finish(args, &report)?;
-            audited_state = Some(now);
-        }
-        let Some(seconds) = args.watch else { return Ok(status) };
-        wait(Duration::from_secs(seconds));
+    let mut report = audited(&gather())?;
+    if !report.is_clean() && !settle.is_zero() {
+        // `sleep` needs the runtime's timer.
+        runtime.block_on(async { tokio::time::sleep(settle).await });
+        let again = audited(&gather())?;
+        report.findings.retain(|finding| again.findings.iter().any(|other| other.is_same(finding)));
     }
+    finish(args, &report)
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = "not an address and a port, such as 127.0.0.1:10289, or [::]:10289 for every address";
+    text.parse().map_err(|_| wrong.to_owned())
 }
