@@ -104,6 +104,7 @@ dist *TARGET:
 image: dist
     .ci/image "{{ dist }}/{{ machine }}/svcproxy" "{{ dist }}/svcproxy-image-{{ machine }}.tar"
     .ci/image "{{ dist }}/{{ machine }}/svcproxy" "{{ dist }}/svcproxy-legacy-image-{{ machine }}.tar" legacy
+    .ci/image "{{ dist }}/{{ machine }}/svclab" "{{ dist }}/svclab-image-{{ machine }}.tar" auditor
 
 # Run the images in real containers (root; starts a Docker daemon of its own where none answers); ARGS select tests.
 [no-exit-message]

@@ -12,6 +12,7 @@ mod auditor;
 mod bundle;
 mod cli;
 mod conformance;
+mod deploy;
 mod docs;
 mod first_hour;
 mod foreign;

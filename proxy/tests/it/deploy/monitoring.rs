@@ -7,6 +7,8 @@ use serde_json::Value;
 use svcproxy::metrics::Metrics;
 use svcproxy::model::Family;
 
+use super::expression::{check, read_by};
+
 /// Returns the metrics of the program and a library, and whether each is a histogram.
 fn served() -> BTreeMap<String, bool> {
     let (mut served, mut folders) = (BTreeMap::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
@@ -36,46 +38,6 @@ fn served() -> BTreeMap<String, bool> {
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE process_")?.split(' ').next());
     served.extend(names.map(|name| (format!("process_{name}"), false)));
     served
-}
-
-/// Returns a query's names other than functions, labels and keywords.
-fn read_by(expression: &str) -> BTreeSet<String> {
-    let mut plain = String::new();
-    // Skips matchers and ranges.
-    let mut depth = 0;
-    for character in expression.chars() {
-        match character {
-            '{' | '[' => depth += 1,
-            '}' | ']' => depth -= 1,
-            _ if depth == 0 => plain.push(character),
-            _ => {}
-        }
-    }
-    for grouping in ["by", "without", "on", "ignoring"] {
-        while let Some(at) = plain.find(&format!("{grouping} (")) {
-            let end = plain[at..].find(')').unwrap() + at;
-            plain.replace_range(at..=end, " ");
-        }
-    }
-    let words = plain.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
-    let words = words.filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()));
-    const LANGUAGE: [&str; 10] =
-        ["sum", "max", "min", "count", "rate", "increase", "histogram_quantile", "or", "and", "unless"];
-    words.filter(|word| !LANGUAGE.contains(word)).map(str::to_owned).collect()
-}
-
-fn check(expression: &str, served: &BTreeMap<String, bool>) {
-    let read = read_by(expression);
-    assert!(!read.is_empty(), "{expression}");
-    for name in read {
-        // Prometheus adds `up`.
-        let known = name == "up"
-            || served.get(&name) == Some(&false)
-            || ["_bucket", "_count", "_sum"]
-                .iter()
-                .any(|suffix| name.strip_suffix(suffix).is_some_and(|name| served.get(name) == Some(&true)));
-        assert!(known, "{name}, in {expression}");
-    }
 }
 
 #[test]
