@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{ClusterFinding, ClusterReport, count, names, subject};
+use super::{ClusterFinding, ClusterReport, count, names, subject, visible};
 use crate::report::{code, plain};
 
 /// Returns the report as Markdown.
@@ -38,7 +38,7 @@ pub fn markdown(report: &ClusterReport) -> String {
             let _ = writeln!(text, "- {}: {}", plain(&node.node), plain(&node.why));
         }
     }
-    text
+    visible(&text)
 }
 
 fn one(text: &mut String, finding: &ClusterFinding, nodes: &str) {

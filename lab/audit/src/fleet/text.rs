@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{ClusterFinding, ClusterReport, UnjudgedNode, count, names, subject};
+use super::{ClusterFinding, ClusterReport, UnjudgedNode, count, names, subject, visible};
 
 /// Returns the report for a terminal: counts, findings of every node, findings of some, and nodes that differ.
 #[must_use]
@@ -57,17 +57,4 @@ fn nodes(text: &mut String, title: &str, all: &[UnjudgedNode]) {
     for node in all {
         let _ = writeln!(text, "  {}: {}", node.node, node.why);
     }
-}
-
-/// Escapes control characters: comments of rules may have any.
-fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        if char.is_control() && char != '\n' {
-            out.extend(char.escape_default());
-        } else {
-            out.push(char);
-        }
-    }
-    out
 }

@@ -76,7 +76,7 @@ fn what_nodes_break_alike_is_one_finding() {
 #[test]
 fn a_report_has_the_form_that_is_asked_for() {
     let report = cluster();
-    assert!(!text(&report).contains('\u{1b}'));
+    assert!(!text(&report).contains('\u{1b}') && !markdown(&report).contains('\u{1b}'));
     insta::assert_snapshot!("cluster_as_text", text(&report));
     insta::assert_snapshot!("cluster_as_markdown", markdown(&report));
 }
