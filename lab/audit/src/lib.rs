@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod judge;
 pub mod machines;
 pub mod page;
+pub mod replacement;
 pub mod report;
 pub mod settings;
 

@@ -27,10 +27,11 @@ use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 
 use crate::cluster::{self, KnownAddresses, own_addresses};
-use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace, ProxyReplacement};
+use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace};
 use crate::error::NodeError;
 use crate::judge::{Fault, FaultKind, Judge, destination};
 use crate::machines::{Around, Machines, destinations, state};
+use crate::replacement::ProxyReplacement;
 use crate::settings::AuditedProxy;
 
 pub use finding::{Finding, FindingKind, NotJudged, Report};
@@ -63,7 +64,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     forget_clients(&mut state);
     let known = KnownAddresses::of(snapshot);
     let programs = AttachedPrograms::of(snapshot, &known);
-    let replaced = programs.replacement(&state);
+    let replaced = ProxyReplacement::find(snapshot, &state, &programs);
     let mode = options.mode.or(replaced.as_ref().map(|_| Mode::Iptables));
     let proxy = AuditedProxy::of(snapshot, &state, mode)?;
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {

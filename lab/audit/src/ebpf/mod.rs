@@ -8,7 +8,6 @@ mod way;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use svclab_sim::cluster::NodeState;
 use svclab_sim::network::{Outcomes, PacketVerdict};
 use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
@@ -17,7 +16,6 @@ use svclab_snapshot::network::Network;
 
 use crate::cluster::KnownAddresses;
 use crate::machines::Machines;
-use crate::settings::written_by;
 use cgroup::{CgroupKind, passes_cgroup};
 use owner::{can_translate_services, owner};
 use way::{Passage, passages};
@@ -101,15 +99,6 @@ impl ProgramGroup<'_> {
             None => name,
         }
     }
-}
-
-/// A node whose Services another program translates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProxyReplacement {
-    /// The program.
-    pub owner: &'static str,
-    /// Why no call can be judged.
-    pub why: String,
 }
 
 impl<'a> AttachedPrograms<'a> {
@@ -205,21 +194,12 @@ impl<'a> AttachedPrograms<'a> {
         places.collect()
     }
 
-    /// Returns what translates this node's Services if it has no rules of a proxy.
+    /// Returns the owner of programs that can translate Services, and the sentences of those programs.
     #[must_use]
-    pub fn replacement(&self, state: &NodeState) -> Option<ProxyReplacement> {
-        if written_by(state).is_some() {
-            return None;
-        }
+    pub fn translator(&self) -> Option<(&'static str, Vec<String>)> {
         let owner = self.groups.iter().find_map(|group| group.owner.filter(|owner| can_translate_services(owner)))?;
-        let own: Vec<String> =
-            self.groups.iter().filter(|group| group.owner == Some(owner)).map(|group| group.sentence(None)).collect();
-        let more = if own.len() > 2 { format!(", and {} more", own.len() - 2) } else { String::new() };
-        let why = format!(
-            "{owner} serves this node's Services by eBPF programs, which are not read, and no proxy has rules here ({}{more})",
-            own[..own.len().min(2)].join("; ")
-        );
-        Some(ProxyReplacement { owner, why })
+        let own = self.groups.iter().filter(|group| group.owner == Some(owner));
+        Some((owner, own.map(|group| group.sentence(None)).collect()))
     }
 }
 

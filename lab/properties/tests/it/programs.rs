@@ -8,6 +8,7 @@ use svclab_properties::snapshots::snapshot;
 use svclab_properties::sweep::in_mode;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::bpf::{AttachedProgram, ProgramHook};
+use svclab_snapshot::network::Link;
 
 const NODE: &str = "node-a";
 
@@ -131,5 +132,20 @@ fn a_node_whose_services_cilium_serves_is_one_sentence() {
         assert_eq!(why.count, found.calls);
         assert!(why.why.starts_with("Cilium serves this node's Services by eBPF programs"), "{}", why.why);
         assert!(why.why.contains("tc ingress of ") && why.why.contains("connect4 of cgroup /"), "{}", why.why);
+    }
+}
+
+#[test]
+fn a_node_whose_services_a_switch_serves_is_one_sentence() {
+    let mut node = without_rules(&healthy(Mode::Iptables));
+    let gateway =
+        |name: &str| Link { name: name.to_owned(), kind: Some("openvswitch".to_owned()), up: true, ..Link::default() };
+    node.network.as_mut().unwrap().links.push(gateway("ovn-k8s-mp0"));
+    assert!(!report(&node).is_clean(), "a proxy runs here");
+    for (source, config) in [(Some("ConfigMap kube-system/kube-proxy"), node.proxy_config.clone()), (None, None)] {
+        let sources = source.map(|source| ("proxy/config.yaml".to_owned(), source.to_owned())).into_iter().collect();
+        let found = report(&Snapshot { proxy_config: config, sources, ..node.clone() });
+        assert_eq!((found.mode, found.judged, found.findings.len()), ("OVN-Kubernetes", 0, 0));
+        assert!(found.not_judged[0].why.contains("flows of Open vSwitch"), "{:?}", found.not_judged);
     }
 }
