@@ -104,6 +104,14 @@ impl KnownAddresses {
 
 /// IPVS mode's device for services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
+/// NodeLocal DNSCache's device for the DNS Service's cluster IP (kubernetes/dns, `-interfacename`).
+const DNS_CACHE: &str = "nodelocaldns";
+
+/// Returns the addresses at which NodeLocal DNSCache answers.
+pub fn dns_cache(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
+    let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
+    listed.filter(|own| own.interface == DNS_CACHE).map(|own| own.address.addr())
+}
 
 /// Returns the listening sockets. 0.0.0.0 listens on each IPv4 address; `::` counts for both families
 /// (`net.ipv6.bindv6only` is 0 by default).
@@ -123,7 +131,7 @@ pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     Some(all.collect())
 }
 
-/// Returns the node's addresses without loopback's and the services' on `kube-ipvs0`.
+/// Returns the node's addresses without loopback's, the services' on `kube-ipvs0`, and NodeLocal DNSCache's.
 pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
     own_networks(snapshot).map(|own| own.addr())
 }
@@ -131,7 +139,8 @@ pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
 /// Returns [`own_addresses`] with prefix lengths.
 pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
     let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
-    let own = listed.filter(|own| own.interface != SERVICE_ADDRESSES).map(|own| own.address);
+    let own = listed.filter(|own| ![SERVICE_ADDRESSES, DNS_CACHE].contains(&own.interface.as_str()));
+    let own = own.map(|own| own.address);
     own.filter(|own| !own.addr().is_loopback())
 }
 

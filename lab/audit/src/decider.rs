@@ -27,7 +27,7 @@ pub enum RuleOwner {
     Unknown,
 }
 
-const PREFIXES: [(&str, &str); 22] = [
+const PREFIXES: [(&str, &str); 28] = [
     ("cali-", "Calico"),
     ("DOCKER", "docker"),
     ("CNI-", "a CNI plugin (portmap)"),
@@ -40,6 +40,12 @@ const PREFIXES: [(&str, &str); 22] = [
     ("KUBE-NWPLCY-", "kube-router"),
     ("KUBE-MARK-DROP", "kubelet"),
     ("KUBE-KUBELET-CANARY", "kubelet"),
+    ("IP-MASQ", "ip-masq-agent"),
+    ("KIND-MASQ-AGENT", "kindnet"),
+    ("ANTREA-", "Antrea"),
+    ("OPENSHIFT-", "OpenShift SDN"),
+    ("AWS-", "the VPC CNI of AWS"),
+    ("OVN-KUBE-", "OVN-Kubernetes"),
     ("WEAVE", "Weave"),
     ("ISTIO_", "Istio"),
     ("LINKERD_", "Linkerd"),

@@ -53,6 +53,7 @@ fn print(name: &str, report: &Report) {
     for one in &report.not_judged {
         println!("    not judged: {} ({}, {})", one.why, one.count, one.first);
     }
+    report.not_asked.iter().for_each(|line| println!("    not asked: {line}"));
     if std::env::var_os("ASSUMED").is_some() {
         report.assumed.iter().for_each(|line| println!("    assumed: {line}"));
     }

@@ -7,7 +7,7 @@ use super::gathered::Gathered;
 use super::sources::{AuditCaller, SourceKind};
 use super::stale::Lead;
 use super::{Audit, AuditCall, SOURCE_PORT};
-use crate::cluster::own_networks;
+use crate::cluster::{self, own_networks};
 use crate::machines::is_link_local;
 
 /// The most addresses of the node at which a node port is called, besides loopback.
@@ -84,6 +84,10 @@ impl Audit<'_> {
     /// Calls an unused port of a cluster IP; some modes reject such calls.
     pub(super) fn other_port(&self, frontend: &ServiceFrontend, gathered: &mut Gathered) {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
+        // The node's own sockets answer or refuse there.
+        if cluster::dns_cache(self.snapshot).any(|own| own == address) {
+            return;
+        }
         let of_kind =
             |source: &&ServiceFrontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
         // Also calls a node port's number, which is unused at the cluster IP.

@@ -156,6 +156,8 @@ pub struct Report {
     pub not_judged: Vec<NotJudged>,
     /// What the audit did not look at although an outcome may depend on it, in sentences.
     pub incomplete: Vec<String>,
+    /// Kinds of calls for which the snapshot shows no caller or address, in sentences.
+    pub not_asked: Vec<String>,
     /// Assumptions, in sentences.
     pub assumed: Vec<String>,
     /// Parts that the snapshot could not read.

@@ -236,7 +236,10 @@ impl<'a> Gathered<'a> {
         let mut findings = bounded(self.findings);
         findings.extend(connection_table_full(&audit.snapshot.conntrack, ports.len()));
         let unread = audit.snapshot.unread.iter().map(|one| format!("{}: {}", one.what, one.why));
-        let notes = self.notes.into_iter().map(|(note, count)| format!("{note} ({count} calls)"));
+        let notes = self
+            .notes
+            .into_iter()
+            .map(|(note, count)| format!("{note} ({count} {})", if count == 1 { "call" } else { "calls" }));
         Report {
             node: audit.known.node.clone(),
             taken: audit.snapshot.taken.clone(),
@@ -251,6 +254,7 @@ impl<'a> Gathered<'a> {
             findings,
             not_judged: self.not_judged.into_values().collect(),
             incomplete: incomplete(audit.snapshot),
+            not_asked: audit.sources.not_asked.clone(),
             assumed: audit.machines.assumed.iter().cloned().chain(notes).collect(),
             unread: unread.collect(),
         }

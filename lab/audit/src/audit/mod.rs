@@ -2,9 +2,11 @@
 
 mod calls;
 mod cause;
+mod dns_cache;
 mod finding;
 mod foreign;
 mod gathered;
+mod pods;
 mod rules;
 mod setting;
 mod settled;
@@ -232,6 +234,9 @@ impl<'a> Audit<'a> {
         if let Some(replaced) = self.replaced {
             return gathered.not_judged(asked, replaced.why.clone());
         }
+        if promise.rests_on(Rule::NoHints) && !self.known.nodes.contains_key(&self.known.node) {
+            return gathered.not_judged(asked, "hints decide, and the node's zone is not known".to_owned());
+        }
         let found = match self.machines.network.outcomes(&flow) {
             Ok(found) => found,
             Err(error @ NetworkError::NoSource { .. }) => {
@@ -253,6 +258,9 @@ impl<'a> Audit<'a> {
                 gathered.held(&promise);
             }
             return;
+        }
+        if self.is_of_dns_cache(&flow, &found) {
+            return gathered.note(format!("NodeLocal DNSCache answers at {}, not the proxy", asked.to));
         }
         if self.is_elsewhere(asked.to.ip()) && found.outcomes.iter().all(|one| stays(&one.verdict, asked.to)) {
             gathered.asked -= 1;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_oracle::{Client, Family, PacketSource, PodName, ServiceFrontend, address};
+use svclab_oracle::{Client, Family, PacketSource, PodName, ServiceFrontend};
 use svclab_sim::host::{Host, RouteTo};
 use svclab_snapshot::Snapshot;
 
@@ -55,6 +55,14 @@ pub struct Sources {
     pub clients: Vec<Client>,
     pub peers: Vec<Peer>,
     pub uplink: Option<String>,
+    /// Calls that could not be made, and why.
+    pub not_asked: Vec<String>,
+}
+
+impl Sources {
+    pub(super) fn not_asked(&mut self, what: String) {
+        self.not_asked.push(what);
+    }
 }
 
 pub struct Finder<'a> {
@@ -79,10 +87,15 @@ impl Finder<'_> {
         sources.common.push(source(SourceKind::Node, PacketSource::Node(node.clone()), "the node"));
         sources.common.push(source(SourceKind::Loopback, PacketSource::Loopback(node), "the node's loopback address"));
         self.ranges(frontends, &mut sources);
+        if !self.known.nodes.contains_key(&self.known.node) {
+            sources.not_asked(
+                "calls at the Node object's addresses: the archive has no Node object of this node".to_owned(),
+            );
+        }
         sources
     }
 
-    fn is_node(&self, address: IpAddr) -> bool {
+    pub(super) fn is_node(&self, address: IpAddr) -> bool {
         self.known.nodes.values().any(|own| own.contains(&address))
             || own_addresses(self.snapshot).any(|own| own == address)
     }
@@ -92,7 +105,7 @@ impl Finder<'_> {
         routes.flat_map(|route| &route.hops).any(|hop| hop.via == Some(address))
     }
 
-    fn interface_towards(&self, address: IpAddr) -> Option<String> {
+    pub(super) fn interface_towards(&self, address: IpAddr) -> Option<String> {
         match self.node.way_to(address) {
             RouteTo::Out { interface, .. } => Some(interface),
             _ => None,
@@ -119,7 +132,14 @@ impl Finder<'_> {
         }
     }
 
-    fn add_pod(&self, sources: &mut Sources, name: PodName, node: &str, address: IpAddr, interface: Option<String>) {
+    pub(super) fn add_pod(
+        &self,
+        sources: &mut Sources,
+        name: PodName,
+        node: &str,
+        address: IpAddr,
+        interface: Option<String>,
+    ) {
         let peer = self.known.name(address);
         match sources.pods.iter_mut().find(|pod| pod.name == name) {
             Some(pod) => pod.addresses.push(address),
@@ -131,68 +151,6 @@ impl Finder<'_> {
         }
     }
 
-    fn plain_pod(&self, family: Family, sources: &mut Sources) {
-        let Some(address) = self.neighbour(family).or_else(|| self.unused(family)) else { return };
-        let Some(interface) = self.interface_towards(address) else { return };
-        let name = nameless(address);
-        let label = format!("a pod of this node ({address})");
-        let place = PacketSource::Pod(name.clone());
-        sources.common.push(AuditCaller { kind: SourceKind::Pod, place, address: Some(address), label });
-        self.add_pod(sources, name, &self.known.node, address, Some(interface));
-    }
-
-    fn neighbour(&self, family: Family) -> Option<IpAddr> {
-        let network = self.snapshot.network.as_ref()?;
-        let ranges = self.pod_ranges();
-        let near = network.neighbours.iter().map(|one| one.address);
-        let routed = network.routes.iter().filter(|route| route.to.prefix_len() == route.to.max_prefix_len());
-        let routed = routed.filter(|route| route.kind == "unicast").map(|route| route.to.addr());
-        near.chain(routed).find(|address| {
-            Family::of(*address) == family
-                && !self.known.endpoints.contains_key(address)
-                && !self.is_node(*address)
-                && ranges.iter().any(|range| range.contains(address))
-                && self.is_direct(*address)
-        })
-    }
-
-    fn unused(&self, family: Family) -> Option<IpAddr> {
-        let range = self.pod_ranges().into_iter().find(|range| Family::of_range(*range) == family)?;
-        // High addresses are assigned last; IPv4's highest is the broadcast address.
-        let candidates = (2..250).rev().filter_map(|number| nth(range, number));
-        candidates.into_iter().find(|address| {
-            !self.known.endpoints.contains_key(address) && !self.is_node(*address) && self.is_direct(*address)
-        })
-    }
-
-    fn is_direct(&self, address: IpAddr) -> bool {
-        matches!(self.node.way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
-    }
-
-    fn pod_ranges(&self) -> Vec<IpNet> {
-        let objects = self.snapshot.objects.as_ref();
-        let nodes = objects.map(|objects| objects.nodes.as_slice()).unwrap_or_default();
-        let own = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(self.known.node.as_str()));
-        let ranges = own.and_then(|node| node.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
-        ranges.iter().filter_map(|text| address::parse_range(text)).collect()
-    }
-
-    fn remote_pod(&self, family: Family, sources: &mut Sources) {
-        let others = self.known.endpoints.values().filter(|one| {
-            Family::of(one.address) == family
-                && one.node.as_deref().is_some_and(|node| node != self.known.node)
-                && !self.is_node(one.address)
-                && self.interface_towards(one.address).is_some()
-        });
-        let Some(endpoint) = others.into_iter().next() else { return };
-        let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
-        let node = endpoint.node.clone().unwrap_or_default();
-        let label = format!("{} of another node", self.known.name(endpoint.address));
-        let place = PacketSource::Pod(name.clone());
-        sources.common.push(AuditCaller { kind: SourceKind::RemotePod, place, address: Some(endpoint.address), label });
-        self.add_pod(sources, name, &node, endpoint.address, None);
-    }
-
     fn outside(&self, family: Family, sources: &mut Sources) {
         let like = match family {
             Family::V4 => IpAddr::from([0, 0, 0, 0]),
@@ -202,7 +160,9 @@ impl Finder<'_> {
         let uplink = self.interface_towards(far);
         // Without a default route the node's neighbour counts as outside.
         let address = if uplink.is_some() { Some(far) } else { self.beside_the_node(family) };
-        let Some(address) = address else { return };
+        let Some(address) = address else {
+            return sources.not_asked(format!("calls of a host outside over {family}: no route leads to one"));
+        };
         sources.uplink = sources.uplink.take().or_else(|| self.interface_towards(address));
         let source = self.client(sources, address, SourceKind::Outside, format!("a host outside ({address})"));
         sources.common.push(source);
@@ -279,11 +239,11 @@ fn offset(start: IpAddr, number: u32, up: bool) -> Option<IpAddr> {
     })
 }
 
-fn nameless(address: IpAddr) -> PodName {
+pub(super) fn nameless(address: IpAddr) -> PodName {
     PodName { namespace: "(of this node)".to_owned(), name: address.to_string() }
 }
 
-fn nth(range: IpNet, number: u32) -> Option<IpAddr> {
+pub(super) fn nth(range: IpNet, number: u32) -> Option<IpAddr> {
     let address = match range.network() {
         IpAddr::V4(first) => IpAddr::V4(first.to_bits().checked_add(number)?.into()),
         IpAddr::V6(first) => IpAddr::V6(first.to_bits().checked_add(u128::from(number))?.into()),

@@ -108,7 +108,11 @@ impl Machines {
         let mut network = Network::new();
         let node = builder.build()?;
         let announced = &around.announced;
-        let links = Links { node: &node, stations: &stations, announced, entry: entry.as_ref() };
+        let switched = switched(listed);
+        for name in switched.iter().filter(|name| stations.iter().any(|station| station.interface == **name)) {
+            assumed.insert(format!("Open vSwitch hands every answer of the machines on {name} to this node"));
+        }
+        let links = Links { node: &node, stations: &stations, announced, entry: entry.as_ref(), switched: &switched };
         let (mut added, mut at) = (Vec::new(), BTreeMap::new());
         for station in &stations {
             added.push(links.add(&mut network, station, &mut at)?);
@@ -161,6 +165,13 @@ fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, 
     })
 }
 
+/// Returns the internal ports of Open vSwitch. Its flows are not known; CNIs return answers to the node, which has
+/// translated the request.
+fn switched(listed: &svclab_snapshot::network::Network) -> BTreeSet<&str> {
+    let ports = listed.links.iter().filter(|link| link.kind.as_deref() == Some("openvswitch"));
+    ports.map(|link| link.name.as_str()).collect()
+}
+
 fn sockets(builder: HostBuilder, around: &Around) -> HostBuilder {
     match &around.sockets {
         Some(sockets) => sockets.iter().copied().fold(builder, HostBuilder::listener),
@@ -179,6 +190,7 @@ struct Links<'a> {
     stations: &'a [Station],
     announced: &'a BTreeSet<IpAddr>,
     entry: Option<&'a IngressLink>,
+    switched: &'a BTreeSet<&'a str>,
 }
 
 impl Links<'_> {
@@ -233,6 +245,9 @@ impl Links<'_> {
     }
 
     fn length(&self, station: &Station, address: IpAddr) -> u8 {
+        if self.switched.contains(station.interface.as_str()) {
+            return bits(address);
+        }
         let own = self.node.addresses_of(&station.interface).iter();
         let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));
         near.map_or(bits(address), |net| net.prefix_len())

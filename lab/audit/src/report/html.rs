@@ -150,9 +150,12 @@ fn rest(html: &mut Html, report: &Report) {
             });
         });
     }
-    for (title, lines) in
-        [("Not looked at", &report.incomplete), ("Assumed", &report.assumed), ("Not read", &report.unread)]
-    {
+    for (title, lines) in [
+        ("Not looked at", &report.incomplete),
+        ("Not asked", &report.not_asked),
+        ("Assumed", &report.assumed),
+        ("Not read", &report.unread),
+    ] {
         if !lines.is_empty() {
             html.leaf("h2", "", title);
             html.list(lines.iter().map(String::as_str));

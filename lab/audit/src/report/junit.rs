@@ -57,7 +57,8 @@ fn skipped(report: &Report) -> Vec<(String, String)> {
     let calls = report.not_judged.iter().map(|one| (format!("not judged: {}", one.first), one.why.clone()));
     let late = format!("{} changed too late to be judged", count(report.unsettled, "frontend"));
     let late = (report.unsettled > 0).then(|| ("not settled".to_owned(), late));
-    gaps.chain(calls).chain(late).collect()
+    let not_asked = report.not_asked.iter().map(|what| ("not asked".to_owned(), what.clone()));
+    gaps.chain(calls).chain(not_asked).chain(late).collect()
 }
 
 fn words(finding: &Finding) -> String {

@@ -33,9 +33,12 @@ pub fn markdown(report: &Report) -> String {
     for one in &report.not_judged {
         let _ = writeln!(text, "- {} ({})", code(&one.why), count(one.count, "call"));
     }
-    for (title, lines) in
-        [("Not looked at", &report.incomplete), ("Assumed", &report.assumed), ("Not read", &report.unread)]
-    {
+    for (title, lines) in [
+        ("Not looked at", &report.incomplete),
+        ("Not asked", &report.not_asked),
+        ("Assumed", &report.assumed),
+        ("Not read", &report.unread),
+    ] {
         if !lines.is_empty() {
             let _ = writeln!(text, "\n## {title}\n");
         }

@@ -11,8 +11,9 @@ pub fn sarif(report: &Report, version: &str) -> Value {
         .collect();
     let gaps = gaps(report).into_iter().map(|gap| format!("not judged: {gap}"));
     let calls = report.not_judged.iter().map(|one| format!("not judged: {} ({} calls)", one.why, one.count));
+    let not_asked = report.not_asked.iter().map(|what| format!("not asked: {what}"));
     let notification = |text| json!({ "level": "warning", "message": { "text": text } });
-    let notifications: Vec<Value> = gaps.chain(calls).map(notification).collect();
+    let notifications: Vec<Value> = gaps.chain(calls).chain(not_asked).map(notification).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

@@ -66,7 +66,8 @@ fn rest(text: &mut String, report: &Report) {
     for one in &report.not_judged {
         let _ = writeln!(text, "  {} ({}), the first: {}", one.why, count(one.count, "call"), one.first);
     }
-    for (title, lines) in [("assumed", &report.assumed), ("not read", &report.unread)] {
+    for (title, lines) in [("not asked", &report.not_asked), ("assumed", &report.assumed), ("not read", &report.unread)]
+    {
         if !lines.is_empty() {
             let _ = writeln!(text, "\n{title}:");
         }

@@ -58,6 +58,7 @@ fn report() -> Report {
             count: 2,
             first: "the node → 10.96.0.11:80/TCP".to_owned(),
         }],
+        not_asked: vec!["calls of a pod of another node over IPv4: no route shows one".to_owned()],
         assumed: vec!["10.244.1.5 is behind a port of cni0 of its own".to_owned()],
         incomplete: vec!["rules/nft.json was not read".to_owned()],
         unread: vec!["rules/ipset: ipset: not found".to_owned()],

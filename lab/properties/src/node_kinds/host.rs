@@ -255,30 +255,24 @@ pub(super) fn istio_ambient(snapshot: &mut Snapshot) {
 }
 
 /// NodeLocal DNSCache for the first Service, as for kube-dns: it has that Service's cluster IP on a dummy, and takes
-/// its packets out of connection tracking (`cmd/node-cache/app/cache_app.go`).
+/// its packets out of connection tracking (`cmd/node-cache/app/cache_app.go`). With IPVS it has only its own address.
 pub(super) fn node_local_dns(snapshot: &mut Snapshot) {
+    let addresses = ["169.254.20.10", "10.96.1.1"];
+    let with_ipvs = snapshot.servers.is_some();
+    let addresses = if with_ipvs { &addresses[..1] } else { &addresses[..] };
     if let Some(network) = &mut snapshot.network {
         link(network, "nodelocaldns", Some("dummy"));
-        own(network, "nodelocaldns", "169.254.20.10/32");
-        own(network, "nodelocaldns", "10.96.1.1/32");
+        addresses.iter().for_each(|text| own(network, "nodelocaldns", &format!("{text}/32")));
     }
     let sockets = snapshot.sockets.get_or_insert_default();
-    let mut rules = (String::new(), String::new());
-    for (protocol, port) in [("udp", 80), ("tcp", 81)] {
-        for own in ["169.254.20.10", "10.96.1.1"] {
-            let address = own.parse().ok();
-            sockets.extend(address.map(|address| ListeningSocket { protocol: protocol.to_owned(), address, port }));
-            rules.0.push_str(&format!(
-                "-A PREROUTING -d {own}/32 -p {protocol} -m {protocol} --dport {port} -j NOTRACK\n\
-                 -A OUTPUT -s {own}/32 -p {protocol} -m {protocol} --sport {port} -j NOTRACK\n\
-                 -A OUTPUT -d {own}/32 -p {protocol} -m {protocol} --dport {port} -j NOTRACK\n"
-            ));
-            rules.1.push_str(&format!(
-                "-A INPUT -d {own}/32 -p {protocol} -m {protocol} --dport {port} -j ACCEPT\n\
-                 -A OUTPUT -s {own}/32 -p {protocol} -m {protocol} --sport {port} -j ACCEPT\n"
-            ));
-        }
+    let (mut raw, mut filter) = (String::new(), String::new());
+    for (text, (protocol, port)) in addresses.iter().flat_map(|text| [(text, ("udp", 80)), (text, ("tcp", 81))]) {
+        let address = text.parse().ok();
+        sockets.extend(address.map(|address| ListeningSocket { protocol: protocol.to_owned(), address, port }));
+        let to = format!("-d {text}/32 -p {protocol} -m {protocol} --dport {port}");
+        let from = format!("-s {text}/32 -p {protocol} -m {protocol} --sport {port}");
+        raw += &format!("-A PREROUTING {to} -j NOTRACK\n-A OUTPUT {from} -j NOTRACK\n-A OUTPUT {to} -j NOTRACK\n");
+        filter += &format!("-A INPUT {to} -j ACCEPT\n-A OUTPUT {from} -j ACCEPT\n");
     }
-    let (raw, filter) = rules;
     add(snapshot, &format!("*raw\n{raw}COMMIT\n*filter\n{filter}COMMIT\n"));
 }

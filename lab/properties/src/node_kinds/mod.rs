@@ -24,7 +24,7 @@ use crate::proxies::Proxies;
 use crate::snapshots::snapshot;
 use crate::sweep::in_mode;
 
-pub use matrix::table;
+pub use matrix::{OPEN, table};
 
 /// The node that is audited: it has local endpoints, and other nodes have more.
 const NODE: &str = "node-a";
@@ -139,6 +139,9 @@ pub const ALL: &[NodeKind] = &[
     NodeKind::new("no Node objects", archive::no_nodes),
     NodeKind::new("no pod range", archive::no_pod_range),
     NodeKind::new("only own endpoints, no pod range", archive::no_pod_range).of(archive::own_endpoints),
+    NodeKind::new("cluster-pool IPAM, only own endpoints", network::cluster_pool)
+        .wired(|recipe| recipe.point_to_point = true)
+        .of(archive::own_endpoints),
     NodeKind::new("veth uplink", network::veth_uplink),
     NodeKind::new("EKS", network::eks).wired(|recipe| recipe.point_to_point = true).of(network::second_interface),
     NodeKind::new("NodeLocal DNSCache", host::node_local_dns),

@@ -86,6 +86,17 @@ pub(super) fn veth_uplink(snapshot: &mut Snapshot) {
     }
 }
 
+fn forget_other_nodes_pods(network: &mut Network) {
+    network.routes.retain(|route| !(route.to.to_string().starts_with("10.244.") && route.to.prefix_len() == 24));
+}
+
+/// Neither Node objects nor routes show pods' ranges: the nodes' network routes them.
+pub(super) fn cluster_pool(snapshot: &mut Snapshot) {
+    super::archive::no_pod_range(snapshot);
+    rename(snapshot, "veth", "lxc");
+    snapshot.network.iter_mut().for_each(forget_other_nodes_pods);
+}
+
 pub(super) fn second_interface(cluster: &mut ClusterModel) {
     super::host::more(cluster, "172.18.0.77");
 }
@@ -93,14 +104,14 @@ pub(super) fn second_interface(cluster: &mut ClusterModel) {
 /// The VPC CNI: pods have addresses of the VPC, some of a second interface, whose packets leave by a table of its own.
 pub(super) fn eks(snapshot: &mut Snapshot) {
     super::archive::no_pod_range(snapshot);
-    super::network::rename(snapshot, "veth", "eni");
+    rename(snapshot, "veth", "eni");
     let Some(network) = &mut snapshot.network else { return };
     link(network, "eth1", None);
     own(network, "eth1", "172.18.0.77/24");
     route(network, 2, "0.0.0.0/0", "eth1", Some("172.18.0.254"));
     route(network, 2, "172.18.0.254", "eth1", None);
     // The VPC's router forwards between pods of nodes.
-    network.routes.retain(|route| !(route.to.to_string().starts_with("10.244.") && route.to.prefix_len() == 24));
+    forget_other_nodes_pods(network);
     let rule = |priority, from: Option<&str>, to: Option<&str>, mark, table| Rule {
         family: "ipv4".to_owned(),
         priority,

@@ -1,10 +1,9 @@
 //! Audits of each kind of node have no findings, and find a fault of the proxy there.
 
-use svclab_oracle::Mode;
-use svclab_properties::node_kinds::ALL;
+use std::path::Path;
 
-/// Kinds on which audits still have false findings.
-const OPEN: [&str; 5] = ["Antrea", "OpenShift SDN", "EKS", "NodeLocal DNSCache", "probabilities of five digits"];
+use svclab_oracle::Mode;
+use svclab_properties::node_kinds::{ALL, OPEN, table};
 
 fn are_quiet_and_their_twins_found(mode: Mode) {
     let kinds = ALL.iter().filter(|kind| kind.modes.contains(&mode) && !OPEN.contains(&kind.name));
@@ -30,4 +29,43 @@ fn nodes_in_nftables_mode_are_quiet_and_their_twins_found() {
 #[test]
 fn nodes_in_userspace_mode_are_quiet_and_their_twins_found() {
     are_quiet_and_their_twins_found(Mode::Userspace);
+}
+
+/// Returns what the report of a kind says of its audit.
+fn remarks(kind: &str) -> String {
+    let kind = ALL.iter().find(|one| one.name == kind).unwrap();
+    let report = kind.audit(Mode::Iptables, None).unwrap();
+    report.not_asked.into_iter().chain(report.assumed).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn reports_say_what_other_programs_decide_and_what_could_not_be_asked() {
+    for (kind, remark) in [
+        ("flannel", "a rule of another program decides the source: 5 in nat: -A FLANNEL-POSTRTG"),
+        ("Antrea", "Open vSwitch hands every answer of the machines on antrea-gw0 to this node"),
+        ("NodeLocal DNSCache", "NodeLocal DNSCache answers at 10.96.1.1:80, not the proxy"),
+        ("no Node objects", "calls at the Node object's addresses: the archive has no Node object of this node"),
+        ("cluster-pool IPAM, only own endpoints", "calls of a pod of another node over IPv4: no pod range"),
+    ] {
+        let found = remarks(kind);
+        assert!(found.contains(remark), "{kind}: {found}");
+    }
+}
+
+#[test]
+fn the_table_of_kinds_is_the_one_in_the_docs() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/audit.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- generated: kinds of nodes -->\n", "<!-- end -->\n");
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    let expected = format!("{before}{begin}\n{}\n{end}{after}", table());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        written == expected,
+        "docs/audit.md is out of date: UPDATE_DOCS=1 cargo nextest run -p svclab-properties table_of_kinds"
+    );
 }
