@@ -45,7 +45,8 @@ impl Bare {
         link(&mut network, PODS, None);
         let mut around = around.clone();
         for own in &self.own {
-            address(&mut network, OUTSIDE, *own);
+            let is_near = self.near(caller, named).contains(own);
+            address(&mut network, if is_near { input } else { OUTSIDE }, *own);
         }
         let virtual_addresses: BTreeSet<IpAddr> =
             state.servers.services.iter().map(|service| service.address.ip()).collect();
@@ -83,6 +84,14 @@ impl Bare {
         let mut machines = Machines::build(&snapshot, state, &around)?;
         machines.assumed.extend(self.assumed(named));
         Ok(machines)
+    }
+
+    /// Returns the addresses of the caller's interface: those in the caller's network, else all if `--in` names it.
+    fn near(&self, caller: Option<&Peer>, named: Option<&str>) -> Vec<IpNet> {
+        let peers = caller.map(|peer| peer.addresses.as_slice()).unwrap_or_default();
+        let near: Vec<IpNet> =
+            self.own.iter().copied().filter(|own| peers.iter().any(|peer| own.contains(peer))).collect();
+        if near.is_empty() && named.is_some() { self.own.clone() } else { near }
     }
 
     fn is_own(&self, address: IpAddr) -> bool {
@@ -129,11 +138,10 @@ fn address(network: &mut Network, interface: &str, address: IpNet) {
 }
 
 fn route(network: &mut Network, to: IpNet, interface: &str) {
-    // Local packets have an address of the outside interface, if it has one.
-    let own = network
-        .addresses
-        .iter()
-        .find(|own| own.interface == OUTSIDE && own.address.addr().is_ipv4() == to.addr().is_ipv4());
+    // Local packets have an address of the outside interface if there is one, else of the caller's.
+    let mut all: Vec<&Address> = network.addresses.iter().filter(|own| own.interface != SERVICE_ADDRESSES).collect();
+    all.sort_by_key(|own| own.interface != OUTSIDE);
+    let own = all.into_iter().find(|own| own.address.addr().is_ipv4() == to.addr().is_ipv4());
     let source = own.map(|own| own.address.addr());
     let hops = vec![Hop { interface: Some(interface.to_owned()), weight: 1, ..Hop::default() }];
     network.routes.push(Route { table: MAIN_TABLE, to, kind: "unicast".to_owned(), hops, source, ..Route::default() });

@@ -1,4 +1,5 @@
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use super::journey::{Journey, JourneyLeg, LegEnd, PacketVerdict, ReplyFailure};
 use super::link::PortsOf;
@@ -7,7 +8,8 @@ use crate::chance::Chance;
 use crate::packet::{IcmpKind, Packet, PacketBody, TcpFlags};
 use crate::protocol::Family;
 use crate::trace::{DropReason, Event, Trace};
-use crate::walk::{PacketExit, Skb, Walker};
+use crate::walk::arp::{ArpWay, REPLY, REQUEST};
+use crate::walk::{BridgePorts, PacketExit, Skb, Walker};
 
 const HOPS: usize = 64;
 
@@ -15,6 +17,8 @@ struct NetworkWalk<'a> {
     network: &'a Network,
     states: &'a mut HostStates,
     chance: &'a mut Chance,
+    /// Neighbours that hosts learned from ARP packets on this journey.
+    learned: BTreeSet<(usize, IpAddr)>,
 }
 
 enum LegStart {
@@ -29,7 +33,7 @@ pub(super) fn journey(
     from: HostId,
     packet: &Packet,
 ) -> Journey {
-    let mut run = NetworkWalk { network, states, chance };
+    let mut run = NetworkWalk { network, states, chance, learned: BTreeSet::new() };
     let (mut request, answer) = run.leg(from, LegStart::Socket(packet.clone()));
     let (host, arrived) = match &request.end {
         LegEnd::Reached { host, packet } => (*host, packet.clone()),
@@ -153,6 +157,9 @@ impl NetworkWalk<'_> {
                 }
                 PacketExit::Port { port, next_hop, packet } => (Some(port), next_hop, packet),
                 PacketExit::Out { interface, next_hop, packet } => {
+                    if let Some((at, why)) = self.resolve(host, interface, next_hop, &packet, &mut trace) {
+                        return (JourneyLeg { end: LegEnd::Lost { host: HostId(at), why }, trace }, None);
+                    }
                     (self.port_or_interface(host, interface, next_hop), next_hop, packet)
                 }
             };
@@ -178,8 +185,55 @@ impl NetworkWalk<'_> {
         (JourneyLeg { end: LegEnd::Lost { host: HostId(host), why: DropReason::TooManyHops }, trace }, None)
     }
 
-    fn port_or_interface(&self, host: usize, interface: usize, next_hop: std::net::IpAddr) -> Option<usize> {
-        use crate::walk::BridgePorts;
+    /// Walks the ARP request for `next_hop` and its reply through the rules of both machines, or of the bridge between
+    /// them. Returns where and why one of them is lost.
+    fn resolve(
+        &mut self,
+        host: usize,
+        interface: usize,
+        next_hop: IpAddr,
+        packet: &Packet,
+        trace: &mut Trace,
+    ) -> Option<(usize, DropReason)> {
+        let network = self.network;
+        let this = &network.hosts[host];
+        let near = self.port_or_interface(host, interface, next_hop)?;
+        let is_permanent = this.neighbours.contains(&(near, next_hop));
+        let (far, far_interface) = network.neighbour(host, near, next_hop)?;
+        let that = &network.hosts[far];
+        let is_known = is_permanent || self.learned.contains(&(host, next_hop));
+        if next_hop.is_ipv6() || is_known || !(this.nft.sees_arp() || that.nft.sees_arp()) {
+            return None;
+        }
+        let own = Some(packet.source).filter(|source| this.is_local(*source));
+        let sender = own.or_else(|| this.masquerade_source(interface, next_hop, next_hop)).unwrap_or(packet.source);
+        let mut steps = vec![(host, REQUEST, ArpWay::Out(interface, next_hop))];
+        match that.bridge_of[far_interface] {
+            Some(bridge) if !that.is_local(next_hop) => {
+                let port = PortsOf { network, host: far }.port_towards(bridge, next_hop)?;
+                steps.push((far, REQUEST, ArpWay::Across(far_interface, port)));
+                steps.push((far, REPLY, ArpWay::Across(port, far_interface)));
+            }
+            bridge => {
+                steps.push((far, REQUEST, ArpWay::In(far_interface)));
+                steps.push((far, REPLY, ArpWay::Out(bridge.unwrap_or(far_interface), sender)));
+            }
+        }
+        steps.push((host, REPLY, ArpWay::In(near)));
+        for (at, operation, way) in steps {
+            let (from, to) = if operation == REQUEST { (sender, next_hop) } else { (next_hop, sender) };
+            let ports = PortsOf { network, host: at };
+            if let Some(why) = self.walker(at, &ports, trace).arp(operation, from, to, way) {
+                return Some((at, why));
+            }
+            if matches!(way, ArpWay::In(_)) {
+                self.learned.insert((at, from));
+            }
+        }
+        None
+    }
+
+    fn port_or_interface(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<usize> {
         let bridge = self.network.hosts[host].bridge_of.contains(&Some(interface));
         if !bridge {
             return Some(interface);

@@ -66,6 +66,8 @@ pub enum Expr {
         direction: Option<String>,
         key: String,
     },
+    /// `socket transparent`.
+    Socket(String),
     /// `fib daddr . iif type`.
     Fib {
         /// `saddr`, `daddr`, `mark`, `iif`, `oif`.

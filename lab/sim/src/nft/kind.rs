@@ -41,6 +41,8 @@ pub enum DataType {
     IcmpCode,
     /// `tcp_flag`.
     TcpFlags,
+    /// `arp_op`.
+    ArpOperation,
     /// Number of bits.
     Integer(u32),
 }
@@ -114,6 +116,9 @@ const ICMP_CODES: &[(&str, u128)] = &[
     ("host-prohibited", 10),
     ("admin-prohibited", 13),
 ];
+/// include/uapi/linux/if_arp.h.
+const ARP_OPERATIONS: &[(&str, u128)] =
+    &[("request", 1), ("reply", 2), ("rrequest", 3), ("rreply", 4), ("inrequest", 8), ("inreply", 9), ("nak", 10)];
 const TCP_FLAGS: &[(&str, u128)] =
     &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ecn", 64), ("cwr", 128)];
 
@@ -136,6 +141,8 @@ impl DataType {
             "icmpv6_type" => DataType::Icmpv6Type,
             "icmp_code" | "icmpv6_code" | "icmpx_code" => DataType::IcmpCode,
             "tcp_flag" => DataType::TcpFlags,
+            "arp_op" => DataType::ArpOperation,
+            "ether_type" => DataType::Integer(16),
             "integer" => DataType::Integer(32),
             _ => return None,
         })
@@ -150,7 +157,7 @@ impl DataType {
             | DataType::Status
             | DataType::AddressType => 32,
             DataType::Ipv6 | DataType::InterfaceName => 128,
-            DataType::Port => 16,
+            DataType::Port | DataType::ArpOperation => 16,
             DataType::Protocol
             | DataType::Direction
             | DataType::Family
@@ -220,6 +227,7 @@ impl DataType {
             DataType::Icmpv6Type => single(symbol(ICMPV6_TYPES)?),
             DataType::IcmpCode => single(symbol(ICMP_CODES)?),
             DataType::TcpFlags => single(symbol(TCP_FLAGS)?),
+            DataType::ArpOperation => single(symbol(ARP_OPERATIONS)?),
             DataType::Port | DataType::Mark => single(number(word)?),
             DataType::Integer(_) => {
                 single(symbol(&[("ip", 0x0800), ("arp", 0x0806), ("ip6", 0x86dd), ("vlan", 0x8100)])?)

@@ -111,6 +111,8 @@ pub struct Element {
     pub timeout: Option<u64>,
     /// Milliseconds left.
     pub expires: Option<u64>,
+    /// `limit …`, `ct count …`, `counter …`: evaluated when a rule finds the element.
+    pub statements: Vec<Statement>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +129,8 @@ pub struct Set {
     /// Maximum number of elements.
     pub size: Option<u32>,
     pub comment: Option<String>,
+    /// The statements of elements that rules add.
+    pub statements: Vec<Statement>,
     pub elements: Vec<Element>,
 }
 
@@ -139,8 +143,8 @@ pub struct BaseChain {
     pub hook: String,
     /// Lower priorities run first.
     pub priority: i32,
-    /// Devices of an `ingress` or `egress` chain.
-    pub devices: Vec<String>,
+    /// Devices of an `ingress` or `egress` chain. `None`: the listing does not have them (JSON of nft 1.0.6).
+    pub devices: Option<Vec<String>>,
     pub policy: ChainPolicy,
 }
 
@@ -254,7 +258,7 @@ impl Ruleset {
         found
     }
 
-    /// Returns unmodelled statements with their place.
+    /// Returns unmodelled statements with their place, except unmodelled matches.
     pub fn unknown(&self) -> impl Iterator<Item = (&Table, &Chain, &Rule, &str)> {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
         let chains = own.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
@@ -288,10 +292,19 @@ fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     }
 }
 
-/// Parses a number or name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
-pub(super) fn priority(text: &str) -> Option<i32> {
+/// Parses a number or name (nft(8), "Standard priority names", and those of family bridge).
+pub(super) fn priority(family: TableFamily, text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return Some(number);
+    }
+    if family == TableFamily::Bridge {
+        return Some(match text {
+            "dstnat" => -300,
+            "filter" => -200,
+            "out" => 100,
+            "srcnat" => 300,
+            _ => return None,
+        });
     }
     Some(match text {
         "raw" => -300,

@@ -62,6 +62,7 @@ impl fmt::Display for Expr {
             Expr::Meta(key) => write!(f, "meta {key}"),
             Expr::Ct { direction: Some(direction), key } => write!(f, "ct {direction} {key}"),
             Expr::Ct { direction: None, key } => write!(f, "ct {key}"),
+            Expr::Socket(key) => write!(f, "socket {key}"),
             Expr::Fib { flags, result } => write!(f, "fib {} {result}", flags.join(" . ")),
             Expr::Numgen { random, modulus, offset } => {
                 write!(f, "numgen {} mod {modulus}", if *random { "random" } else { "inc" })?;
@@ -106,6 +107,7 @@ impl fmt::Display for Element {
             ElementKey::Any => f.write_str("*")?,
             ElementKey::Parts(parts) => joined(f, parts, " . ")?,
         }
+        self.statements.iter().try_for_each(|statement| write!(f, " {statement}"))?;
         if let Some(timeout) = self.timeout {
             write!(f, " timeout {}", Milliseconds(timeout))?;
         }
@@ -139,12 +141,13 @@ impl fmt::Display for Statement {
             Statement::Verdict(verdict) => write!(f, "{verdict}"),
             Statement::VerdictMap { key, map } => write!(f, "{key} vmap {map}"),
             Statement::Set { what, value } => write!(f, "{what} set {value}"),
-            Statement::Element { operation, set, key, data, timeout } => {
+            Statement::Element { operation, set, key, data, timeout, statements } => {
                 let operation = names::name(&SET_OPERATIONS, operation);
                 write!(f, "{operation} @{set} {{ {key}")?;
                 if let Some(timeout) = timeout {
                     write!(f, " timeout {}", Milliseconds(*timeout))?;
                 }
+                statements.iter().try_for_each(|statement| write!(f, " {statement}"))?;
                 if let Some(data) = data {
                     write!(f, " : {data}")?;
                 }
@@ -160,7 +163,12 @@ impl fmt::Display for Statement {
                 let unit = names::name(&LIMIT_UNITS, per);
                 write!(f, "limit rate {}{rate}/{unit} burst {burst} packets", if *over { "over " } else { "" })
             }
-            Statement::NoEffect(text) | Statement::Unknown(text) => f.write_str(text),
+            Statement::ConnectionCount { count, over } => {
+                write!(f, "ct count {}{count}", if *over { "over " } else { "" })
+            }
+            Statement::NoEffect(text) | Statement::UnknownMatch { text, .. } | Statement::Unknown(text) => {
+                f.write_str(text)
+            }
         }
     }
 }
@@ -233,6 +241,7 @@ impl fmt::Display for Set {
         if let Some(comment) = &self.comment {
             writeln!(f, "\t\tcomment \"{comment}\"")?;
         }
+        self.statements.iter().try_for_each(|statement| writeln!(f, "\t\t{statement}"))?;
         if !self.elements.is_empty() {
             f.write_str("\t\telements = { ")?;
             joined(f, &self.elements, ",\n\t\t\t     ")?;
@@ -250,7 +259,7 @@ impl fmt::Display for Chain {
         }
         if let Some(base) = &self.base {
             write!(f, "\t\ttype {} hook {}", base.kind, base.hook)?;
-            match base.devices.as_slice() {
+            match base.devices.as_deref().unwrap_or_default() {
                 [] => {}
                 [one] => write!(f, " device \"{one}\"")?,
                 all => write!(f, " devices = {{ {} }}", all.join(", "))?,

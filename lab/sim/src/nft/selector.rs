@@ -1,7 +1,8 @@
 use super::{DataType, Expr};
 use crate::protocol::{Family, Protocol};
 
-pub(super) const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
+pub(super) const HEADERS: [&str; 13] =
+    ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6", "ether", "vlan", "arp"];
 /// Keys printed without `meta`.
 pub(super) const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
@@ -31,6 +32,11 @@ pub(crate) enum PacketField {
     Protocol,
     Family,
     EtherType,
+    Arp(ArpField),
+    /// The user (or group) of the packet's socket.
+    Owner,
+    /// A property of the packet's open socket.
+    Socket,
     State,
     Status,
     Direction,
@@ -54,6 +60,17 @@ pub(crate) enum PacketField {
     },
 }
 
+/// The sender is the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArpField {
+    Hardware,
+    Protocol,
+    HardwareLength,
+    ProtocolLength,
+    Operation,
+    Address { source: bool },
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FibResult {
     AddressType,
@@ -67,6 +84,7 @@ pub(crate) fn selector(expr: &Expr) -> Option<(DataType, Option<PacketField>)> {
         Expr::Raw { base, offset, length } => Some((DataType::Integer(*length), raw(base, *offset, *length))),
         Expr::Meta(key) => meta(key).map(|(kind, field)| (kind, Some(field))),
         Expr::Ct { direction, key } => connection(direction.as_deref().map(|way| way == "reply"), key),
+        Expr::Socket(_) => Some((DataType::Integer(32), Some(PacketField::Socket))),
         Expr::Fib { flags, result } => fib(flags, result),
         _ => None,
     }
@@ -85,7 +103,24 @@ fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
         }
         ("icmp", "type") => (DataType::IcmpType, PacketField::IcmpType(family)),
         ("icmpv6", "type") => (DataType::Icmpv6Type, PacketField::IcmpType(family)),
+        ("ether", "type") => (DataType::Integer(16), PacketField::EtherType),
+        ("arp", field) => {
+            let (kind, field) = arp(field)?;
+            (kind, PacketField::Arp(field))
+        }
         ("icmp" | "icmpv6", "code") => (DataType::IcmpCode, PacketField::IcmpCode(family)),
+        _ => return None,
+    })
+}
+
+fn arp(field: &str) -> Option<(DataType, ArpField)> {
+    Some(match field {
+        "htype" => (DataType::Integer(16), ArpField::Hardware),
+        "ptype" => (DataType::Integer(16), ArpField::Protocol),
+        "hlen" => (DataType::Integer(8), ArpField::HardwareLength),
+        "plen" => (DataType::Integer(8), ArpField::ProtocolLength),
+        "operation" => (DataType::ArpOperation, ArpField::Operation),
+        "saddr ip" | "daddr ip" => (DataType::Ipv4, ArpField::Address { source: field == "saddr ip" }),
         _ => return None,
     })
 }
@@ -111,6 +146,7 @@ fn meta(key: &str) -> Option<(DataType, PacketField)> {
         "l4proto" => (DataType::Protocol, PacketField::Protocol),
         "nfproto" => (DataType::Family, PacketField::Family),
         "protocol" => (DataType::Integer(16), PacketField::EtherType),
+        "skuid" | "skgid" => (DataType::Integer(32), PacketField::Owner),
         _ => return None,
     })
 }

@@ -98,6 +98,8 @@ pub enum Statement {
         data: Option<Expr>,
         /// In milliseconds; `None`: the set's timeout.
         timeout: Option<u64>,
+        /// `limit …`, `ct count …`: each new element has its own. None: the set's.
+        statements: Vec<Statement>,
     },
     /// `dnat to …`.
     Nat {
@@ -124,8 +126,20 @@ pub enum Statement {
         /// Matches beyond the rate.
         over: bool,
     },
+    /// `ct count over 20`.
+    ConnectionCount {
+        count: u32,
+        /// Matches above the count.
+        over: bool,
+    },
     /// `counter`, `log`, `flow add @…`: no effect on verdicts.
     NoEffect(String),
+    /// An unmodelled statement that only matches, such as `quota over 10 mbytes`.
+    UnknownMatch {
+        /// The name in assumptions.
+        name: String,
+        text: String,
+    },
     /// Unmodelled text.
     Unknown(String),
 }

@@ -12,6 +12,8 @@ use crate::rules::nat::NatRange;
 use crate::rules::target::{Connmark, ConnmarkAction, RejectWith};
 use crate::trace::{DropReason, Event};
 
+pub(super) const UNKNOWN_REDIRECT: &str = "needs an address of the input interface, which is not known";
+
 pub(super) enum TargetResult {
     Continue,
     Accept,
@@ -147,6 +149,12 @@ impl Walker<'_> {
             Family::V6 => own.next_back(),
         };
         chosen.map(|address| address.ip)
+    }
+
+    /// Whether the input interface is a placeholder without addresses.
+    pub(super) fn redirects_to_unknown(&self, hook: Hook, skb: &Skb) -> bool {
+        let input = skb.input.and_then(|input| self.host.interfaces.get(input));
+        input.is_some_and(|input| input.invented) && self.redirect_address(hook, skb).is_none()
     }
 
     /// Follows nf_reject_ipv4.c, nf_reject_ipv6.c.

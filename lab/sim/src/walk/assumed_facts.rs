@@ -9,6 +9,7 @@ use crate::rules::header::InterfacePattern;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AssumedFacts {
     packets: BTreeMap<(String, Packet), bool>,
+    machine: BTreeMap<String, bool>,
     names: Vec<(usize, InterfacePattern, bool)>,
 }
 
@@ -23,6 +24,7 @@ impl AssumedFacts {
             FactScope::Nothing => None,
             FactScope::Packet(None) => of_packet(what),
             FactScope::Packet(Some((key, not))) => of_packet(key).map(|is| is != *not),
+            FactScope::Machine(key) => self.machine.get(key).copied(),
             FactScope::Name(at, pattern, not) => self.of_name(*at, pattern).map(|is| is != *not),
         }
     }
@@ -35,6 +37,9 @@ impl AssumedFacts {
             }
             FactScope::Packet(Some((key, not))) => {
                 self.packets.insert((key, packet.clone()), holds != not);
+            }
+            FactScope::Machine(key) => {
+                self.machine.insert(key, holds);
             }
             FactScope::Name(at, pattern, not) => self.names.push((at, pattern, holds != not)),
         }

@@ -5,14 +5,13 @@ use crate::conntrack::nat::Manip;
 use crate::conntrack::{FlowDirection, TrackingState};
 use crate::hook::Hook;
 use crate::host::route::{RouteDecision, RouteQuery};
-use crate::host::{IpsecDirection, RouteKind};
+use crate::host::{Host, IpsecDirection, RouteKind};
 use crate::protocol::Family;
 use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
-/// `NF_IP_PRI_…`. Among equal priorities the latest registered hook runs first (`nf_hook_entries_grow`), usually
-/// nftables.
+/// `NF_IP_PRI_…`. Among equal priorities the latest registered hook runs first (`nf_hook_entries_grow`).
 const RAW: i32 = -300;
 const CONNTRACK: i32 = -200;
 const MANGLE: i32 = -150;
@@ -29,7 +28,7 @@ macro_rules! on {
     };
 }
 
-impl Walker<'_> {
+impl<'a> Walker<'a> {
     pub(super) fn incoming(&mut self, mut skb: Skb) -> PacketExit {
         match self.prerouting(&mut skb) {
             HookResult::Ends(leaves) => leaves,
@@ -220,7 +219,7 @@ impl Walker<'_> {
             return leaves;
         }
         match skb.way {
-            Some(PacketRoute::Out { interface, next_hop }) => match self.devices_out(&mut skb, interface) {
+            Some(PacketRoute::Out { interface, next_hop }) => match self.out_of(&mut skb, interface, next_hop) {
                 HookResult::Ends(leaves) => leaves,
                 // The next machine is a router.
                 HookResult::On if next_hop != skb.packet.destination && self.hop(&mut skb).is_err() => {
@@ -248,12 +247,12 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Prerouting));
-        on!(self.nft_filters(Hook::Prerouting, skb, ..=RAW));
-        on!(self.table(TableName::Raw, Hook::Prerouting, skb));
+        on!(self.nft_filters(Hook::Prerouting, skb, ..RAW));
+        on!(self.table_at(TableName::Raw, RAW, Hook::Prerouting, skb));
         on!(self.nft_filters(Hook::Prerouting, skb, RAW + 1..=CONNTRACK));
         self.track(skb);
-        on!(self.nft_filters(Hook::Prerouting, skb, CONNTRACK + 1..=MANGLE));
-        on!(self.table(TableName::Mangle, Hook::Prerouting, skb));
+        on!(self.nft_filters(Hook::Prerouting, skb, CONNTRACK + 1..MANGLE));
+        on!(self.table_at(TableName::Mangle, MANGLE, Hook::Prerouting, skb));
         on!(self.nft_filters(Hook::Prerouting, skb, MANGLE + 1..=NAT_DST));
         on!(self.nat(Manip::Destination, Hook::Prerouting, skb));
         self.nft_filters(Hook::Prerouting, skb, NAT_DST + 1..)
@@ -286,12 +285,12 @@ impl Walker<'_> {
     }
 
     fn filter_tables(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
-        on!(self.nft_filters(hook, skb, ..=MANGLE));
-        on!(self.table(TableName::Mangle, hook, skb));
-        on!(self.nft_filters(hook, skb, MANGLE + 1..=FILTER));
-        on!(self.table(TableName::Filter, hook, skb));
-        on!(self.nft_filters(hook, skb, FILTER + 1..=SECURITY));
-        self.table(TableName::Security, hook, skb)
+        on!(self.nft_filters(hook, skb, ..MANGLE));
+        on!(self.table_at(TableName::Mangle, MANGLE, hook, skb));
+        on!(self.nft_filters(hook, skb, MANGLE + 1..FILTER));
+        on!(self.table_at(TableName::Filter, FILTER, hook, skb));
+        on!(self.nft_filters(hook, skb, FILTER + 1..SECURITY));
+        self.table_at(TableName::Security, SECURITY, hook, skb)
     }
 
     /// Walks OUTPUT. Rules see the interface of the route before translation.
@@ -304,11 +303,18 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Output));
-        on!(self.nft_filters(Hook::Output, skb, ..=RAW));
-        on!(self.table(TableName::Raw, Hook::Output, skb));
+        on!(self.nft_filters(Hook::Output, skb, ..RAW));
+        on!(self.table_at(TableName::Raw, RAW, Hook::Output, skb));
         on!(self.nft_filters(Hook::Output, skb, RAW + 1..=CONNTRACK));
         self.track(skb);
-        on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
+        on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..MANGLE));
+        let host: &'a Host = self.host;
+        let chains = &host.nft.at(skb.packet.family(), Hook::Output).filters;
+        let (before, after) = match self.nft_beside(chains, MANGLE, TableName::Mangle, Hook::Output, skb) {
+            Ok(split) => split,
+            Err(leaves) => return HookResult::Ends(leaves),
+        };
+        on!(self.nft_run(before, Hook::Output, skb));
         let mark = skb.mark;
         on!(self.table(TableName::Mangle, Hook::Output, skb));
         // `ipt_mangle_out`: a changed mark causes a new route lookup.
@@ -318,6 +324,7 @@ impl Walker<'_> {
         {
             return HookResult::Ends(self.lose(why));
         }
+        on!(self.nft_run(after, Hook::Output, skb));
         on!(self.nft_filters(Hook::Output, skb, MANGLE + 1..=NAT_DST));
         let before = (skb.packet.source, skb.packet.destination);
         on!(self.nat(Manip::Destination, Hook::Output, skb));
@@ -328,10 +335,10 @@ impl Walker<'_> {
             return HookResult::Ends(self.lose(why));
         }
         on!(self.ipvs_request(Hook::Output, skb));
-        on!(self.nft_filters(Hook::Output, skb, NAT_DST + 1..=FILTER));
-        on!(self.table(TableName::Filter, Hook::Output, skb));
-        on!(self.nft_filters(Hook::Output, skb, FILTER + 1..=SECURITY));
-        on!(self.table(TableName::Security, Hook::Output, skb));
+        on!(self.nft_filters(Hook::Output, skb, NAT_DST + 1..FILTER));
+        on!(self.table_at(TableName::Filter, FILTER, Hook::Output, skb));
+        on!(self.nft_filters(Hook::Output, skb, FILTER + 1..SECURITY));
+        on!(self.table_at(TableName::Security, SECURITY, Hook::Output, skb));
         self.nft_filters(Hook::Output, skb, SECURITY + 1..)
     }
 
@@ -340,8 +347,8 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Postrouting));
-        on!(self.nft_filters(Hook::Postrouting, skb, ..=MANGLE));
-        on!(self.table(TableName::Mangle, Hook::Postrouting, skb));
+        on!(self.nft_filters(Hook::Postrouting, skb, ..MANGLE));
+        on!(self.table_at(TableName::Mangle, MANGLE, Hook::Postrouting, skb));
         on!(self.nft_filters(Hook::Postrouting, skb, MANGLE + 1..=NAT_SRC));
         on!(self.nat(Manip::Source, Hook::Postrouting, skb));
         on!(self.nft_filters(Hook::Postrouting, skb, NAT_SRC + 1..));
@@ -396,8 +403,19 @@ impl Walker<'_> {
     fn nat_chains(&mut self, id: usize, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
         let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);
-        on!(self.nft_nats(hook, skb, ..=priority, chosen));
+        on!(self.nft_nats(hook, skb, ..priority, chosen));
+        if chosen(self) {
+            return HookResult::On;
+        }
+        let host: &'a Host = self.host;
+        let chains = &host.nft.at(skb.packet.family(), hook).nats;
+        let (before, after) = match self.nft_beside(chains, priority, TableName::Nat, hook, skb) {
+            Ok(split) => split,
+            Err(leaves) => return HookResult::Ends(leaves),
+        };
+        on!(self.nft_run_until(before, hook, skb, chosen));
         on!(self.table_until(TableName::Nat, hook, skb, chosen));
+        on!(self.nft_run_until(after, hook, skb, chosen));
         self.nft_nats(hook, skb, priority + 1.., chosen)
     }
 

@@ -16,6 +16,8 @@ mod tables;
 mod undecided;
 mod unknown_fact;
 
+pub(crate) use nft::arp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -70,6 +72,8 @@ pub(crate) struct Skb {
     pub(crate) hop_limit: Option<KnownHopLimit>,
     /// `skb->ipvs_property`.
     pub(crate) by_ipvs: bool,
+    /// The operation of an ARP packet.
+    pub(crate) arp: Option<u16>,
     pub(crate) way: Option<PacketRoute>,
 }
 
@@ -109,6 +113,7 @@ impl Skb {
             origin: PacketOrigin::Elsewhere,
             hop_limit: None,
             by_ipvs: false,
+            arp: None,
             way: None,
         }
     }
@@ -180,31 +185,12 @@ impl Walker<'_> {
             port: bridge.map(|_| self.host.names[interface].clone()),
             packet: skb.packet.clone(),
         });
-        let leaves = match (self.devices(&mut skb, interface, bridge), bridge) {
+        let leaves = match (self.nft_device(interface, true, &mut skb), bridge) {
             (HookResult::Ends(leaves), _) => leaves,
             (HookResult::On, Some(bridge)) => self.over_bridge(skb, bridge, interface, next_hop),
             (HookResult::On, None) => self.incoming(skb),
         };
         self.settle(leaves)
-    }
-
-    fn devices(&mut self, skb: &mut Skb, interface: usize, bridge: Option<usize>) -> HookResult {
-        let first = self.nft_device(interface, true, skb);
-        match (first, bridge) {
-            (HookResult::On, Some(bridge)) => match self.nft_bridge() {
-                HookResult::On => self.nft_device(bridge, true, skb),
-                ended => ended,
-            },
-            (first, _) => first,
-        }
-    }
-
-    fn devices_out(&mut self, skb: &mut Skb, interface: usize) -> HookResult {
-        let is_bridge = self.host.bridge_of.contains(&Some(interface));
-        match if is_bridge { self.nft_bridge() } else { HookResult::On } {
-            HookResult::On => self.nft_device(interface, false, skb),
-            ended => ended,
-        }
     }
 
     /// Returns the end of a path at a fact that no rule states and that is not modelled.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::act::UNKNOWN_REDIRECT;
 use super::check::head_holds;
 use super::undecided::AskingRule;
 use super::{HookResult, KnownHopLimit, PacketExit, Skb, Walker};
@@ -123,6 +124,9 @@ impl<'a> Walker<'a> {
                     skb.hop_limit = value.map(|value| KnownHopLimit { value, rule: Some(rule) });
                     happened += 1;
                     at += 1;
+                }
+                Action::Redirect(_) if self.redirects_to_unknown(hook, skb) => {
+                    return self.unknown_target(rule, None, &UNKNOWN_REDIRECT.into());
                 }
                 action => {
                     let mark = skb.mark;

@@ -1,10 +1,12 @@
 //! Rules with unknown parts. Known checks after an unknown part run before it: if one fails, the unknown part does not
 //! matter. Checks that draw or count (`statistic`, `recent`, `limit`) keep their place.
 
+use std::sync::Arc;
+
 use super::check::ChanceDraw;
 use super::unknown_fact::{self, CheckAnswer, FactScope, UnknownFact, by_name};
 use super::{Skb, Walker};
-use crate::packet::{PacketBody, TcpFlags};
+use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::program::iptables::{Action, Check, CompiledRule, OpenCheck};
 use crate::trace::{Event, NotModelled, RuleRef};
 
@@ -127,7 +129,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Answers a fact by an assumption or an earlier answer, else tries both answers. `next` is the following check.
+    /// Asks for the match before `next`.
     fn ask(
         &mut self,
         fact: UnknownFact,
@@ -136,25 +138,42 @@ impl Walker<'_> {
         next: usize,
         skb: &Skb,
     ) -> Result<bool, Box<NotModelled>> {
-        let UnknownFact { name, why, same } = fact;
-        let part = |why: &str| {
-            let (host, rule) = (self.host.name.clone(), Some(asking.rule.clone()));
-            Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
-        };
-        let marked = asking.marks(next).then(|| part("copies the unknown mark of the socket"));
-        let answered = |holds: bool| match marked {
+        let marked = asking.marks(next).then(|| {
+            let why = "copies the unknown mark of the socket";
+            self.unknown_part(asking.rule.clone(), fact.name.clone(), &what, why)
+        });
+        let holds = self.decide(fact, asking.rule.clone(), what, asking.is_idle(next), &skb.packet)?;
+        match marked {
             Some(part) if holds => Err(part),
             _ => Ok(holds),
-        };
+        }
+    }
+
+    fn unknown_part(&self, rule: RuleRef, name: Arc<str>, what: &str, why: &str) -> Box<NotModelled> {
+        let (host, rule) = (self.host.name.clone(), Some(rule));
+        Box::new(NotModelled { host, rule, name, what: what.into(), why: why.into() })
+    }
+
+    /// Answers a fact by an assumption or an earlier answer, else tries both answers. `idle`: the answer changes
+    /// nothing.
+    pub(super) fn decide(
+        &mut self,
+        fact: UnknownFact,
+        rule: RuleRef,
+        what: String,
+        idle: bool,
+        packet: &Packet,
+    ) -> Result<bool, Box<NotModelled>> {
+        let UnknownFact { name, why, same } = fact;
         if let Some(holds) = self.host.assumptions.answer(&name) {
             self.note(Event::Assumed { name, holds });
-            return answered(holds);
+            return Ok(holds);
         }
-        if let Some(holds) = self.state.assumed_facts.of(&same, &what, &skb.packet) {
-            return answered(holds);
+        if let Some(holds) = self.state.assumed_facts.of(&same, &what, packet) {
+            return Ok(holds);
         }
-        let asked = part(&why);
-        if asking.is_idle(next) {
+        let asked = self.unknown_part(rule, name, &what, &why);
+        if idle {
             self.chance.note_unknown();
             self.note(Event::Undecided { asked, holds: false });
             return Ok(false);
@@ -162,8 +181,8 @@ impl Walker<'_> {
         let Some(holds) = self.chance.unknown() else {
             return Err(asked);
         };
-        self.state.assumed_facts.take(same, what, &skb.packet, holds);
+        self.state.assumed_facts.take(same, what, packet, holds);
         self.note(Event::Undecided { asked, holds });
-        answered(holds)
+        Ok(holds)
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum FactScope {
     Nothing,
     /// A condition on the packet (true with `!`); `None`: the whole match's text.
     Packet(Option<(String, bool)>),
+    /// A property of the machine, such as an order of registration.
+    Machine(String),
     /// A pattern for an interface's name (true with `!`).
     Name(usize, InterfacePattern, bool),
 }

@@ -7,6 +7,8 @@ mod ipvs;
 mod links;
 mod matches;
 mod nft;
+mod nft_elements;
+mod nft_frames;
 mod nodes;
 mod picture;
 mod properties;

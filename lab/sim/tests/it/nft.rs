@@ -117,12 +117,12 @@ fn a_full_set_ends_the_rule() {
 
 #[test]
 fn unmodelled_statements_fail_where_a_packet_reaches_them() {
-    let reached = to_node("tcp dport 22 meta skuid 0 accept");
+    let reached = to_node("tcp dport 22 meta cpu 0 drop");
     assert_eq!(
         reached,
-        "the outcome of the packet depends on unknown facts:\n  node-a: ip t, rule 1 of chain input (line 4), tcp dport 22 meta skuid 0 accept: meta skuid 0 is not modelled"
+        "the outcome of the packet depends on unknown facts:\n  node-a: ip t, rule 1 of chain input (line 4), tcp dport 22 meta cpu 0 drop: meta cpu 0 is not modelled"
     );
-    let passed = to_node("tcp dport 23 meta skuid 0 accept\n\t\ttcp dport 22 drop\n\t\tqueue to 1");
+    let passed = to_node("tcp dport 23 meta cpu 0 accept\n\t\ttcp dport 22 drop\n\t\tqueue to 1");
     assert!(passed.starts_with("dropped by node-a"), "{passed}");
     for rule in [
         "queue to 1",
@@ -273,13 +273,6 @@ fn ingress_and_egress_chains_run() {
     assert!(found(&text("eth0", "ingress")).contains("dropped"));
     assert!(found(&text("eth1", "ingress")).contains("answers"));
     assert!(found(&text("eth0", "egress")).contains("in vain"));
-    // Bridged frames are not modelled.
-    let bridge =
-        "table bridge t {\n\tchain c {\n\t\ttype filter hook forward priority 0; policy accept;\n\t\taccept\n\t}\n}\n";
-    assert!(found(bridge).contains("answers"));
-    let network = cluster(bridge);
-    let error = network.outcomes(&tcp(&network, "pod-a", "172.18.0.2:22")).unwrap_err().to_string();
-    assert!(error.contains("a table of family bridge is not modelled"), "{error}");
 }
 
 #[test]

@@ -473,7 +473,10 @@ fn unknown_nftables_rules_are_listed_together() {
         )
     };
     for (rules, expected) in [
-        ("numgen random mod 2 0 queue to 1\n\t\tmeta skuid 0 accept", "depends on in 1, in 2"),
+        ("numgen random mod 2 0 queue to 1\n\t\tmeta cpu 0 accept", "depends on in 1, in 2"),
+        ("meta cpu 0 drop\n\t\tmeta cpu 1 ip protocol udp drop", "depends on in 1"),
+        ("meta cpu 0 accept", "1 answered; 1 open"),
+        ("meta cpu 0 counter\n\t\tdrop", "1 dropped; 1 open"),
         ("tcp dport 81 queue to 1", "1 answered"),
         ("iifname \"lo\" drop", "1 answered"),
         ("iif != \"lo\" accept", "1 answered"),

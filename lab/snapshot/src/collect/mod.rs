@@ -10,6 +10,7 @@ mod fingerprint;
 mod generation;
 mod ipvs;
 mod netlink;
+mod nft;
 mod node;
 mod objects;
 mod proxy;

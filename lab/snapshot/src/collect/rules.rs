@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::tool::{Limits, ToolError, run};
-use super::{Findings, files, ipvs, unread};
+use super::{Findings, files, ipvs, nft, unread};
 use crate::Unread;
 use crate::archive::entries::ArchivePart;
 
@@ -16,7 +16,7 @@ type ToolOutput = Result<Option<(String, Option<String>)>, Unread>;
 
 pub(super) async fn read(limits: Limits) -> Findings {
     let (nft, nft_v4, nft_v6, legacy_v4, legacy_v6, sets, servers) = tokio::join!(
-        run(&["nft", "-j", "list", "ruleset"], limits),
+        nft::read(limits),
         saved("iptables", IptablesVariant::Nft, limits),
         saved("ip6tables", IptablesVariant::Nft, limits),
         saved("iptables", IptablesVariant::Legacy, limits),
@@ -25,12 +25,12 @@ pub(super) async fn read(limits: Limits) -> Findings {
         ipvs::read(limits),
     );
     let mut findings = Findings::default();
-    let ruleset = nft.as_ref().ok().and_then(|text| serde_json::from_str(text).ok());
+    let ruleset = nft.as_ref().ok().and_then(|(text, _)| serde_json::from_str(text).ok());
     let nft_v4 = present(nft_v4, || has_tables(ruleset.as_ref(), "ip"), ArchivePart::NftV4);
     let nft_v6 = present(nft_v6, || has_tables(ruleset.as_ref(), "ip6"), ArchivePart::NftV6);
     let legacy_v4 = present(legacy_v4, || is_not_empty("ip_tables_names"), ArchivePart::LegacyV4);
     let legacy_v6 = present(legacy_v6, || is_not_empty("ip6_tables_names"), ArchivePart::LegacyV6);
-    let nft = present(nft.map(|text| (text, None)), || module("nf_tables"), ArchivePart::Nft);
+    let nft = present(nft, || module("nf_tables"), ArchivePart::Nft);
     let found = [
         (ArchivePart::NftV4, nft_v4),
         (ArchivePart::NftV6, nft_v6),

@@ -7,6 +7,7 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
 use svclab_netns::namespace::{Isolation, Namespace};
+use svclab_sim::nft::{Ruleset, TableFamily};
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions, NodeMark, NodeWatch, collect};
 use svclab_snapshot::network::{Hop, Network, UnresolvedNeighbour};
@@ -61,7 +62,12 @@ async fn what_is_made_is_found() {
     routes_and_rules(read.network.as_ref().unwrap());
     let nft = read.nft_v4.unwrap();
     assert!(nft.contains("--comment \"shop/web:http cluster IP\"") && nft.contains("[7:420]"), "{nft}");
-    assert!(read.nft.unwrap().contains("10.96.0.10"));
+    let ruleset = read.nft.unwrap();
+    assert!(ruleset.contains("10.96.0.10"));
+    let tables = Ruleset::read(&ruleset).unwrap();
+    let chains = &tables.table(TableFamily::Netdev, "guard").unwrap().chains;
+    let devices: Vec<_> = chains.iter().filter_map(|chain| chain.base.as_ref()?.devices.clone()).collect();
+    assert_eq!(devices, [vec!["port".to_owned()]]);
     assert!(read.legacy_v6.unwrap().contains("-A FORWARD -s fd00::/64 -j DROP"));
     assert!(read.sets.unwrap().contains("add CLUSTER-IP 10.96.0.10,tcp:80"));
     let setting = |key: &str| read.sysctls.get(key).map(String::as_str);
@@ -196,6 +202,8 @@ async fn make() {
     let nat = "*nat\n:SERVICES - [0:0]\n[7:420] -A SERVICES -d 10.96.0.10/32 -p tcp -m comment \
                --comment \"shop/web:http cluster IP\" -m tcp --dport 80 -j ACCEPT\nCOMMIT\n";
     feed(&["iptables-nft-restore", "-c"], nat);
+    let guard = "table netdev guard {\nchain c {\ntype filter hook ingress device port priority 0\n}\n}\n";
+    feed(&["nft", "-f", "-"], guard);
     feed(&["ip6tables-legacy-restore"], "*filter\n-A FORWARD -s fd00::/64 -j DROP\nCOMMIT\n");
     run(&[
         "ip",

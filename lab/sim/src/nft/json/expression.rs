@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use super::text;
+use super::{statement, text};
 use crate::names;
 use crate::nft::expression::BINARIES;
 use crate::nft::{Element, ElementKey, ElementValue, Expr, NftVerdict};
@@ -9,7 +9,7 @@ fn unknown(value: &Value) -> Expr {
     Expr::Unknown(value.to_string())
 }
 
-fn number(value: &Value, field: &str) -> Option<u32> {
+pub(super) fn number(value: &Value, field: &str) -> Option<u32> {
     value.get(field).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok())
 }
 
@@ -59,6 +59,10 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
         "ct" => {
             let key = text(inner, "key")?;
             Expr::Ct { direction: text(inner, "dir"), key }
+        }
+        "socket" => {
+            let level = number(inner, "level").map(|level| format!(" level {level}")).unwrap_or_default();
+            Expr::Socket(format!("{}{level}", text(inner, "key")?))
         }
         "fib" => Expr::Fib { flags: super::words(inner.get("flags")), result: text(inner, "result")? },
         "numgen" => Expr::Numgen {
@@ -116,9 +120,16 @@ pub(super) fn element(value: &Value, in_map: bool) -> Option<Element> {
         Value::Array(pair) if in_map => (pair.first()?, pair.get(1)),
         key => (key, None),
     };
-    let mut element = Element { key: ElementKey::Any, value: ElementValue::None, timeout: None, expires: None };
+    let mut element = Element {
+        key: ElementKey::Any,
+        value: ElementValue::None,
+        timeout: None,
+        expires: None,
+        statements: Vec::new(),
+    };
     let inner = key.get("elem");
     if let Some(inner) = inner {
+        element.statements = statement::of_element(inner);
         let seconds = |field: &str| inner.get(field).and_then(Value::as_u64).map(|time| time.saturating_mul(1000));
         (element.timeout, element.expires) = (seconds("timeout"), seconds("expires"));
     }

@@ -101,18 +101,21 @@ fn chain(value: &Value) -> ReadResult<Chain> {
     let base = match (text(value, "type"), text(value, "hook")) {
         (Some(kind), Some(hook)) => Some(BaseChain {
             kind,
-            hook,
             priority: value
                 .get("prio")
                 .and_then(Value::as_i64)
                 .and_then(|number| i32::try_from(number).ok())
                 .unwrap_or(0),
-            devices: words(value.get("dev")),
+            devices: match value.get("dev") {
+                None if matches!(hook.as_str(), "ingress" | "egress") => None,
+                devices => Some(words(devices)),
+            },
             policy: if text(value, "policy").as_deref() == Some("drop") {
                 ChainPolicy::Drop
             } else {
                 ChainPolicy::Accept
             },
+            hook,
         }),
         _ => None,
     };
@@ -169,6 +172,7 @@ fn set(value: &Value) -> ReadResult<Set> {
         timeout: number("timeout").map(|seconds| seconds.saturating_mul(1000)),
         size: number("size").and_then(|size| u32::try_from(size).ok()),
         comment: text(value, "comment"),
+        statements: statement::all(value.get("stmt")),
         elements,
     })
 }

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use super::expression::{self, map, verdict};
+use super::expression::{self, map, number, verdict};
 use super::{text, words};
 use crate::names;
 use crate::nft::statement::{LIMIT_UNITS, NAT_KINDS, RELATIONS, SET_OPERATIONS};
@@ -29,7 +29,9 @@ fn one(kind: &str, inner: &Value) -> Option<Statement> {
         "reject" => Some(reject(inner)),
         "notrack" => Some(Statement::Notrack),
         "limit" => limit(inner),
-        "counter" | "log" | "flow" => Some(Statement::NoEffect(no_effect(kind, inner))),
+        "quota" => Some(unknown_match("quota", inner)),
+        "ct count" => Some(Statement::ConnectionCount { count: number(inner, "val")?, over: is_inverted(inner) }),
+        "counter" | "log" | "flow" | "last" => Some(Statement::NoEffect(no_effect(kind, inner))),
         _ => nat(names::value(&NAT_KINDS, kind)?, inner),
     }
 }
@@ -74,7 +76,43 @@ fn element(inner: &Value) -> Option<Statement> {
         key: expression::read(elem),
         data: inner.get("data").map(expression::read),
         timeout: timeout.map(|seconds| seconds.saturating_mul(1000)),
+        statements: all(inner.get("stmt")),
     })
+}
+
+pub(super) fn all(statements: Option<&Value>) -> Vec<Statement> {
+    statements.and_then(Value::as_array).into_iter().flatten().map(read).collect()
+}
+
+/// Returns an element's statements: a field each, or a list if there are several of a kind.
+pub(super) fn of_element(element: &Value) -> Vec<Statement> {
+    let fields = element.as_object().into_iter().flatten();
+    let kinds = fields.filter(|(kind, _)| ["counter", "limit", "quota", "ct count", "last"].contains(&kind.as_str()));
+    kinds.filter_map(|(kind, inner)| one(kind, inner)).chain(all(element.get("stmt"))).collect()
+}
+
+/// Returns `quota over 10 mbytes used 88 bytes`, `limit rate 10 mbytes/second`, `quota name "q"`.
+fn unknown_match(kind: &str, inner: &Value) -> Statement {
+    let number = |field: &str| inner.get(field).and_then(Value::as_u64).unwrap_or(0);
+    let unit = |field: &str| text(inner, field).unwrap_or_else(|| "bytes".to_owned());
+    let over = if is_inverted(inner) { "over " } else { "" };
+    let text = match inner {
+        Value::String(name) => format!("{kind} name {name:?}"),
+        _ if kind == "quota" => {
+            let used = format!(" used {} {}", number("used"), unit("used_unit"));
+            let used = if number("used") == 0 { "" } else { &used };
+            format!("quota {over}{} {}{used}", number("val"), unit("val_unit"))
+        }
+        _ => {
+            let per = text(inner, "per").unwrap_or_else(|| "second".to_owned());
+            format!("{kind} rate {over}{} {}/{per}", number("rate"), unit("rate_unit"))
+        }
+    };
+    Statement::UnknownMatch { name: kind.to_owned(), text }
+}
+
+fn is_inverted(inner: &Value) -> bool {
+    inner.get("inv").and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn nat(kind: NatKind, inner: &Value) -> Option<Statement> {
@@ -94,6 +132,7 @@ fn no_effect(kind: &str, inner: &Value) -> String {
             let number = |field: &str| inner.get(field).and_then(Value::as_u64).unwrap_or(0);
             words = format!("counter packets {} bytes {}", number("packets"), number("bytes"));
         }
+        ("last", _) => {}
         ("flow", _) => words = format!("flow add {}", text(inner, "flowtable").unwrap_or_default()),
         _ => {
             for (option, value) in inner.as_object().into_iter().flatten() {
@@ -122,13 +161,11 @@ fn reject(inner: &Value) -> Statement {
 }
 
 fn limit(inner: &Value) -> Option<Statement> {
-    // Byte limits are not modelled.
-    if text(inner, "rate_unit").is_some_and(|unit| unit != "packets") {
-        return None;
+    if inner.is_string() || text(inner, "rate_unit").is_some_and(|unit| unit != "packets") {
+        return Some(unknown_match("limit", inner));
     }
     let per = names::value(&LIMIT_UNITS, inner.get("per")?.as_str()?)?;
     let rate = inner.get("rate").and_then(Value::as_u64).filter(|rate| *rate > 0)?;
     let burst = inner.get("burst").and_then(Value::as_u64).unwrap_or(5);
-    let over = inner.get("inv").and_then(Value::as_bool).unwrap_or(false);
-    Some(Statement::Limit { rate, per, burst, over })
+    Some(Statement::Limit { rate, per, burst, over: is_inverted(inner) })
 }

@@ -1,5 +1,5 @@
 use super::expression;
-use super::statement::verdict;
+use super::statement::{self, verdict};
 use super::tokens::Tokens;
 use crate::nft::{Element, ElementKey, ElementValue, Expr};
 
@@ -24,18 +24,14 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Vec<Element>> {
 
 fn element(tokens: &mut Tokens<'_>) -> Option<Element> {
     let key = if tokens.take("*") { ElementKey::Any } else { ElementKey::Parts(literals(tokens)?) };
-    let mut element = Element { key, value: ElementValue::None, timeout: None, expires: None };
+    let mut element = Element { key, value: ElementValue::None, timeout: None, expires: None, statements: Vec::new() };
     loop {
         if tokens.take("timeout") {
             element.timeout = Some(milliseconds(tokens.word()?)?);
         } else if tokens.take("expires") {
             element.expires = Some(milliseconds(tokens.word()?)?);
-        } else if tokens.take("counter") {
-            for word in ["packets", "bytes"] {
-                if tokens.take(word) {
-                    tokens.word()?;
-                }
-            }
+        } else if statement::is_of_element(tokens) {
+            element.statements.push(statement::read(tokens)?);
         } else if tokens.take("comment") {
             tokens.word()?;
         } else {

@@ -76,7 +76,7 @@ pub(super) fn is_selector(tokens: &Tokens<'_>) -> bool {
     let field = |word: Option<&str>| word.is_some_and(|word| !matches!(word, "." | ":" | "/"));
     (HEADERS.contains(&text) && field(tokens.second()))
         || BARE_META.contains(&text)
-        || matches!(text, "meta" | "ct" | "fib" | "numgen" | "jhash" | "symhash")
+        || matches!(text, "meta" | "ct" | "socket" | "fib" | "numgen" | "jhash" | "symhash")
         || ["@ll", "@nh", "@th"].contains(&text)
 }
 
@@ -94,6 +94,11 @@ fn selector(tokens: &mut Tokens<'_>) -> Option<Expr> {
         "meta" => Some(Expr::Meta(tokens.word()?.to_owned())),
         bare if BARE_META.contains(&bare) => Some(Expr::Meta(bare.to_owned())),
         "ct" => ct(tokens),
+        "socket" => {
+            let key = tokens.word()?;
+            let level = if tokens.take("level") { format!(" level {}", tokens.word()?) } else { String::new() };
+            Some(Expr::Socket(format!("{key}{level}")))
+        }
         "fib" => fib(tokens),
         "numgen" => {
             let random = match tokens.word()? {
@@ -117,7 +122,13 @@ fn selector(tokens: &mut Tokens<'_>) -> Option<Expr> {
             let length = tokens.take(",").then(|| number(tokens))??;
             Some(Expr::Raw { base: first.trim_start_matches('@').to_owned(), offset, length })
         }
-        protocol => Some(Expr::Payload { protocol: protocol.to_owned(), field: tokens.word()?.to_owned() }),
+        protocol => {
+            let mut field = tokens.word()?.to_owned();
+            if protocol == "arp" && matches!(field.as_str(), "saddr" | "daddr") {
+                field = format!("{field} {}", tokens.word()?);
+            }
+            Some(Expr::Payload { protocol: protocol.to_owned(), field })
+        }
     }
 }
 

@@ -85,7 +85,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
         match tokens.word() {
             Some("comment") => table.comment = Some(self::name(tokens, "a comment")?),
             Some("flags") => table.flags = words(tokens),
-            Some("chain") => table.chains.push(chain(tokens)?),
+            Some("chain") => table.chains.push(chain(tokens, family)?),
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
             // Declarations of these objects affect no verdicts.
@@ -116,7 +116,7 @@ fn words(tokens: &mut Tokens<'_>) -> Vec<String> {
     all
 }
 
-fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
+fn chain(tokens: &mut Tokens<'_>, family: TableFamily) -> ReadResult<Chain> {
     let mut chain = Chain { name: name(tokens, "a chain's name")?, base: None, comment: None, rules: Vec::new() };
     open(tokens)?;
     loop {
@@ -133,7 +133,7 @@ fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
         let line = tokens.line();
         // No rule begins with `type`.
         if tokens.is("type") {
-            chain.base = Some(base(tokens)?);
+            chain.base = Some(base(tokens, family)?);
         } else if tokens.take("policy") {
             let policy = policy(tokens)?;
             match &mut chain.base {
@@ -157,7 +157,7 @@ fn policy(tokens: &mut Tokens<'_>) -> ReadResult<ChainPolicy> {
 }
 
 /// Reads `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`.
-fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
+fn base(tokens: &mut Tokens<'_>, family: TableFamily) -> ReadResult<BaseChain> {
     tokens.take("type");
     let kind = name(tokens, "a type")?;
     if !tokens.take("hook") {
@@ -181,14 +181,14 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     let line = tokens.line();
     let number = name(tokens, "a priority")?;
     let unknown = || NftReadError::new(line, format!("priority {number:?} is not known here"));
-    let mut priority = priority(&number).ok_or_else(unknown)?;
+    let mut priority = priority(family, &number).ok_or_else(unknown)?;
     for (sign, factor) in [("+", 1), ("-", -1)] {
         if tokens.take(sign) {
             let more: i32 = name(tokens, "a number")?.parse().map_err(|_| unknown())?;
             priority += factor * more;
         }
     }
-    let mut base = BaseChain { kind, hook, priority, devices, policy: ChainPolicy::Accept };
+    let mut base = BaseChain { kind, hook, priority, devices: Some(devices), policy: ChainPolicy::Accept };
     tokens.take(";");
     if tokens.take("policy") {
         base.policy = policy(tokens)?;
@@ -225,6 +225,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
         timeout: None,
         size: None,
         comment: None,
+        statements: Vec::new(),
         elements: Vec::new(),
     };
     open(tokens)?;
@@ -238,6 +239,12 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
             continue;
         }
         let line = tokens.line();
+        if statement::is_of_element(tokens) {
+            let read = statement::read(tokens);
+            let wrong = || NftReadError::new(line, format!("a statement of the set {} is not understood", set.name));
+            set.statements.push(read.ok_or_else(wrong)?);
+            continue;
+        }
         match tokens.word() {
             Some("type") => (set.key, set.holds) = types(tokens, is_map, line, named)?,
             Some("typeof") => (set.key, set.holds) = types(tokens, is_map, line, of_expression)?,
@@ -246,7 +253,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
             Some("timeout") => set.timeout = tokens.word().and_then(elements::milliseconds),
             Some("comment") => set.comment = tokens.word().map(str::to_owned),
             // These do not affect membership.
-            Some("gc-interval" | "policy" | "counter" | "auto-merge" | "last") => drop(tokens.rest_of_line()),
+            Some("gc-interval" | "policy" | "auto-merge") => drop(tokens.rest_of_line()),
             Some("elements") => {
                 tokens.take("=");
                 let read = elements::read(tokens);

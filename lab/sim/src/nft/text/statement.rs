@@ -34,8 +34,10 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
     }
     let token = tokens.peek().filter(|token| token.kind != TokenKind::Quoted)?;
     match token.text {
-        "counter" | "log" | "flow" => no_effect(tokens, token.text),
+        "counter" | "log" | "flow" | "last" => no_effect(tokens, token.text),
         "limit" => limit(tokens),
+        "quota" => quota(tokens),
+        "ct" if tokens.second() == Some("count") => connection_count(tokens),
         "reject" => reject(tokens),
         "notrack" => {
             tokens.next();
@@ -77,6 +79,11 @@ fn no_effect(tokens: &mut Tokens<'_>, what: &str) -> Option<Statement> {
                 }
             }
         }
+        "last" => {
+            if tokens.take("used") {
+                tokens.word()?;
+            }
+        }
         "flow" => {
             (tokens.take("add") || tokens.take("offload")).then_some(())?;
             tokens.word()?.starts_with('@').then_some(())?;
@@ -98,15 +105,35 @@ fn no_effect(tokens: &mut Tokens<'_>, what: &str) -> Option<Statement> {
     Some(Statement::NoEffect(tokens.since(from).to_owned()))
 }
 
-/// Reads `limit rate over 10/second burst 5 packets`; byte limits are not modelled.
+/// Whether a statement follows that elements of sets may have.
+pub(super) fn is_of_element(tokens: &Tokens<'_>) -> bool {
+    ["counter", "limit", "quota", "last"].into_iter().any(|word| tokens.is(word))
+        || (tokens.is("ct") && tokens.second() == Some("count"))
+}
+
+/// Reads `limit rate over 10/second burst 5 packets`. Limits of bytes and named limits are unknown.
 fn limit(tokens: &mut Tokens<'_>) -> Option<Statement> {
-    tokens.next();
+    let from = tokens.next()?.from;
+    let unknown = |tokens: &Tokens<'_>| {
+        Some(Statement::UnknownMatch { name: "limit".to_owned(), text: tokens.since(from).to_owned() })
+    };
+    if tokens.take("name") {
+        tokens.word()?;
+        return unknown(tokens);
+    }
     tokens.take("rate").then_some(())?;
     let over = tokens.take("over");
     if !over {
         tokens.take("until");
     }
-    let (rate, unit) = tokens.word()?.split_once('/')?;
+    let Some((rate, unit)) = tokens.word()?.split_once('/') else {
+        // `10 mbytes/second burst 256 kbytes`.
+        tokens.word()?;
+        if tokens.take("burst") {
+            tokens.word().and(tokens.word())?;
+        }
+        return unknown(tokens);
+    };
     let per = names::value(&LIMIT_UNITS, unit)?;
     let mut burst = 5;
     if tokens.take("burst") {
@@ -115,6 +142,32 @@ fn limit(tokens: &mut Tokens<'_>) -> Option<Statement> {
     }
     let rate: u64 = rate.parse().ok()?;
     (rate > 0).then_some(Statement::Limit { rate, per, burst, over })
+}
+
+/// Reads `quota over 10 mbytes used 88 bytes`, `quota name "q"`.
+fn quota(tokens: &mut Tokens<'_>) -> Option<Statement> {
+    let from = tokens.next()?.from;
+    if tokens.take("name") {
+        tokens.word()?;
+    } else {
+        let _ = tokens.take("over") || tokens.take("until");
+        tokens.word().and(tokens.word())?;
+        if tokens.take("used") {
+            tokens.word().and(tokens.word())?;
+        }
+    }
+    Some(Statement::UnknownMatch { name: "quota".to_owned(), text: tokens.since(from).to_owned() })
+}
+
+/// Reads `ct count over 20`.
+fn connection_count(tokens: &mut Tokens<'_>) -> Option<Statement> {
+    tokens.word().and(tokens.word())?;
+    let over = tokens.take("over");
+    if !over {
+        tokens.take("until");
+    }
+    let count = tokens.word()?.parse().ok()?;
+    Some(Statement::ConnectionCount { count, over })
 }
 
 fn reject(tokens: &mut Tokens<'_>) -> Option<Statement> {
@@ -173,15 +226,19 @@ fn endpoint(text: &str) -> (Option<Expr>, Option<Expr>) {
     }
 }
 
-/// Reads `update @set { ip saddr timeout 3h : data }`.
+/// Reads `update @set { ip saddr timeout 3h limit rate over 10/second : data }`.
 fn element(tokens: &mut Tokens<'_>, operation: SetOperation) -> Option<Statement> {
     tokens.next();
     let set = tokens.word()?.strip_prefix('@')?.to_owned();
     tokens.take("{").then_some(())?;
     let key = one_or_more(tokens)?;
     let timeout = if tokens.take("timeout") { Some(milliseconds(tokens.word()?)?) } else { None };
+    let mut statements = Vec::new();
+    while is_of_element(tokens) {
+        statements.push(read(tokens)?);
+    }
     let data = if tokens.take(":") { Some(value(tokens)?) } else { None };
-    tokens.take("}").then_some(Statement::Element { operation, set, key, data, timeout })
+    tokens.take("}").then_some(Statement::Element { operation, set, key, data, timeout, statements })
 }
 
 /// Reads comparisons, `vmap` and `set`.

@@ -1,24 +1,26 @@
+use super::ask::about_comparison;
 use super::{RuleAbort, RuleContext, RuleResult};
 use crate::conntrack::nat::Manip;
 use crate::masked::from_bits;
 use crate::nft::NatKind;
-use crate::program::nft::{CompiledComparison, CompiledStatement, EntryContent, Nat, NatOperand};
+use crate::program::nft::{CompiledComparison, CompiledStatement, EntryContent, Nat, NatOperand, SetEntry};
 use crate::protocol::Family;
 use crate::trace::{DropReason, Event};
-use crate::walk::act::TargetResult;
+use crate::walk::act::{TargetResult, UNKNOWN_REDIRECT};
+use crate::walk::unknown_fact::{FactScope, UnknownFact};
 use crate::walk::{Skb, Walker};
 
 impl<'a> Walker<'a> {
     /// Performs a statement. `None` continues with the next one.
     pub(super) fn nft_step(
         &mut self,
-        step: &CompiledStatement,
+        step: &'a CompiledStatement,
         at: &RuleContext<'a>,
         skb: &mut Skb,
         matched: &mut bool,
     ) -> Result<Option<RuleResult>, RuleAbort> {
         match step {
-            CompiledStatement::Compare { left, compare } => {
+            CompiledStatement::Compare { left, compare, text } => {
                 let known = match self.nft_compare_drawn(left, compare, at) {
                     Some(holds) => Some(holds),
                     None => self.nft_compare_invented(left, compare, skb)?,
@@ -26,20 +28,20 @@ impl<'a> Walker<'a> {
                 let holds = match known {
                     Some(holds) => holds,
                     None => {
-                        let values = self.nft_values(left, at, skb)?;
-                        self.nft_compare(&values, compare, at)?
+                        let values = self.nft_values(left, at, skb);
+                        let holds = values.and_then(|values| self.nft_compare(&values, compare, at));
+                        holds.map_err(|abort| about_comparison(abort, text.as_deref()))?
                     }
                 };
                 if holds { Ok(None) } else { Err(RuleAbort::Break) }
             }
-            CompiledStatement::Limit { rate, per, burst, over, counter } => {
-                let within = self.nft_limit(*rate, *per, *burst, *counter);
-                if within == *over { Err(RuleAbort::Break) } else { Ok(None) }
-            }
+            CompiledStatement::Limit { .. }
+            | CompiledStatement::Constant(_)
+            | CompiledStatement::UnknownMatch { .. } => self.nft_check(step, &[]).map(|()| None),
             CompiledStatement::NotModelled(what) => Err(RuleAbort::NotModelled(what.clone())),
             CompiledStatement::VerdictMap { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
-                let Some(EntryContent::Verdict(goes)) = self.nft_find(at, *set, &key)? else {
+                let Some(EntryContent::Verdict(goes)) = self.nft_look_up(at, *set, &key)? else {
                     return Err(RuleAbort::Break);
                 };
                 self.nft_matched(at, matched);
@@ -67,13 +69,15 @@ impl<'a> Walker<'a> {
                 }
                 Ok(None)
             }
-            CompiledStatement::Element { operation, key, data, set, timeout } => {
+            CompiledStatement::Element { operation, key, data, set, timeout, checks } => {
                 let key = self.nft_values(key, at, skb)?;
                 let content = match data {
                     Some(data) => EntryContent::Data(self.nft_load(data, at, skb)?),
                     None => EntryContent::Nothing,
                 };
-                self.nft_element(at, *operation, *set, key, content, *timeout)?;
+                let own = at.program.tables[at.table].sets[*set].checks.as_ref();
+                let checks = checks.as_ref().or(own).cloned();
+                self.nft_element(at, *operation, *set, &key, SetEntry { content, expires: *timeout, checks })?;
                 self.nft_matched(at, matched);
                 Ok(None)
             }
@@ -94,8 +98,8 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn nft_compare(
-        &self,
+    pub(super) fn nft_compare(
+        &mut self,
         values: &[u128],
         compare: &CompiledComparison,
         at: &RuleContext<'a>,
@@ -106,12 +110,31 @@ impl<'a> Walker<'a> {
                 (values.len() == ranges.len() && ranges.iter().zip(values).all(within)) != *not
             }
             CompiledComparison::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
-            CompiledComparison::In { not, set } => self.nft_find(at, *set, values)?.is_some() != *not,
+            CompiledComparison::In { not: true, set } => self.nft_find(at, *set, values)?.is_none(),
+            CompiledComparison::In { not: false, set } => self.nft_look_up(at, *set, values)?.is_some(),
+            CompiledComparison::NotModelled => return Err(RuleAbort::NotModelled("".into())),
         })
     }
 
+    /// Evaluates a statement that only matches, of a rule or of an element with this key.
+    pub(super) fn nft_check(&mut self, check: &CompiledStatement, key: &[u128]) -> Result<(), RuleAbort> {
+        let holds = match check {
+            CompiledStatement::Limit { rate, per, burst, over, counter } => {
+                self.nft_limit(*rate, *per, *burst, (*counter, key.to_vec())) != *over
+            }
+            CompiledStatement::Constant(holds) => *holds,
+            CompiledStatement::UnknownMatch { name, .. } => {
+                let why = "matches an unknown amount of traffic".into();
+                let fact = UnknownFact { name: name.clone(), why, same: FactScope::Nothing };
+                return Err(RuleAbort::Unknown(fact));
+            }
+            other => return Err(RuleAbort::NotModelled(format!("{other:?}").into())),
+        };
+        if holds { Ok(()) } else { Err(RuleAbort::Break) }
+    }
+
     /// `nft_limit_eval`: credit grows with time up to the burst.
-    fn nft_limit(&mut self, rate: u64, per: u64, burst: u64, counter: usize) -> bool {
+    fn nft_limit(&mut self, rate: u64, per: u64, burst: u64, counter: (usize, Vec<u128>)) -> bool {
         let full = burst.saturating_mul(1000).max(1000);
         let (credit, since) = self.state.nft.limits.entry(counter).or_insert((full, self.now));
         let grown = (self.now - *since).saturating_mul(rate).saturating_mul(1000) / per;
@@ -163,6 +186,9 @@ impl<'a> Walker<'a> {
         };
         match chosen {
             Some(chosen) => addresses = chosen,
+            None if nat.kind == NatKind::Redirect && self.redirects_to_unknown(at.hook, skb) => {
+                return Err(RuleAbort::NotModelled(format!("redirect {UNKNOWN_REDIRECT}").into()));
+            }
             None => return Ok(RuleResult::Ends(self.lose(DropReason::NoAddress))),
         }
         let port = |port: u128| u16::try_from(port).unwrap_or(u16::MAX);

@@ -2,6 +2,7 @@ use std::net::IpAddr;
 
 use super::{RuleAbort, RuleContext};
 use crate::conntrack::{ConntrackEntry, FlowDirection, TrackingState};
+use crate::hook::Hook;
 use crate::host::route::RouteDecision;
 use crate::nft::name_bits;
 use crate::nft::selector::{FibResult, PacketField};
@@ -10,7 +11,8 @@ use crate::program::nft::{CompiledComparison, CompiledExpr, hash};
 use crate::protocol::Family;
 use crate::rules::matches::AddressType;
 use crate::trace::Event;
-use crate::walk::{Skb, Walker};
+use crate::walk::unknown_fact::{self, UnknownFact};
+use crate::walk::{PacketOrigin, Skb, Walker};
 
 const NO_PORT: u128 = 0x1_0000;
 
@@ -37,7 +39,7 @@ impl<'a> Walker<'a> {
         let one = |value: u128| Ok(vec![value]);
         match load {
             CompiledExpr::Constant(value) => one(*value),
-            CompiledExpr::Field(field) => one(self.nft_field(field, skb)?),
+            CompiledExpr::Field(field) => one(self.nft_field(field, at.hook, skb)?),
             CompiledExpr::Binary(operation, left, right, bits) => {
                 let (left, right) = (self.nft_one(left, at, skb)?, self.nft_one(right, at, skb)?);
                 let mask = u128::MAX.checked_shr(128 - (*bits).min(128)).unwrap_or(0);
@@ -65,7 +67,7 @@ impl<'a> Walker<'a> {
             CompiledExpr::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
-                match self.nft_find(at, *set, &key)? {
+                match self.nft_look_up(at, *set, &key)? {
                     Some(crate::program::nft::EntryContent::Data(data)) => Ok(data),
                     _ => Err(RuleAbort::Break),
                 }
@@ -125,7 +127,10 @@ impl<'a> Walker<'a> {
         Some(is_inside != *not)
     }
 
-    fn nft_field(&self, field: &PacketField, skb: &Skb) -> Result<u128, RuleAbort> {
+    fn nft_field(&self, field: &PacketField, hook: Hook, skb: &Skb) -> Result<u128, RuleAbort> {
+        if let Some(operation) = skb.arp {
+            return self.nft_arp_field(field, operation, skb);
+        }
         let packet = &skb.packet;
         let only = |holds: bool, value: u128| if holds { Ok(value) } else { Err(RuleAbort::Break) };
         let address = |source: bool| if source { packet.source } else { packet.destination };
@@ -154,14 +159,23 @@ impl<'a> Walker<'a> {
             {
                 Err(RuleAbort::Invented { input: *input, alone: false })
             }
-            PacketField::InterfaceName { input } => {
-                let interface = if *input { skb.input } else { skb.output };
-                Ok(interface.map_or(0, |at| name_bits(&self.host.names[at])))
+            PacketField::InterfaceName { input } | PacketField::Interface { input } => {
+                let by_name = matches!(field, PacketField::InterfaceName { .. });
+                Ok(self.nft_interface(if *input { skb.input } else { skb.output }, by_name))
             }
-            PacketField::Interface { input } => Ok(number_of(if *input { skb.input } else { skb.output })),
             PacketField::Protocol => Ok(u128::from(packet.protocol().0)),
             PacketField::Family => Ok(if packet.family() == Family::V4 { 2 } else { 10 }),
             PacketField::EtherType => Ok(if packet.family() == Family::V4 { 0x0800 } else { 0x86dd }),
+            PacketField::Arp(_) => Err(RuleAbort::Break),
+            // Sockets of other machines and of the kernel have no owner here (`nft_meta_get_eval_skugid`).
+            PacketField::Owner if self.has_no_owner(hook, skb) => Err(RuleAbort::Break),
+            PacketField::Owner => {
+                Err(RuleAbort::Unknown(UnknownFact::new("owner", "matches the unknown owner of the packet")))
+            }
+            PacketField::Socket if unknown_fact::has_socket(packet) => {
+                Err(RuleAbort::Unknown(UnknownFact::new("socket", "matches unknown open sockets")))
+            }
+            PacketField::Socket => Err(RuleAbort::Break),
             PacketField::State => Ok(match skb.tracked() {
                 TrackingState::Invalid => 1,
                 TrackingState::Established => 2,
@@ -171,6 +185,23 @@ impl<'a> Walker<'a> {
             }),
             PacketField::Fib { source, limit, result } => Ok(self.nft_fib(address(*source), *limit, *result, skb)),
             of_connection => self.nft_connection(of_connection, skb),
+        }
+    }
+
+    pub(super) fn nft_interface(&self, interface: Option<usize>, by_name: bool) -> u128 {
+        match interface {
+            Some(at) if by_name => name_bits(&self.host.names[at]),
+            Some(at) => number_of(Some(at)),
+            None => 0,
+        }
+    }
+
+    /// At INPUT the kernel has found the socket of an established connection (`tcp_v4_early_demux`).
+    fn has_no_owner(&self, hook: Hook, skb: &Skb) -> bool {
+        match skb.origin {
+            PacketOrigin::Elsewhere => hook != Hook::Input || skb.tracked() == TrackingState::New,
+            PacketOrigin::Kernel => true,
+            PacketOrigin::Socket => false,
         }
     }
 

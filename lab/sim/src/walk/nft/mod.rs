@@ -1,14 +1,17 @@
 //! Base chains of nftables (net/netfilter/nf_tables_core.c, `nft_do_chain`).
 
 mod act;
+pub(crate) mod arp;
+mod ask;
+mod hooks;
 mod invented;
 mod load;
 mod sets;
 
 use std::collections::BTreeMap;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::unknown_fact::UnknownFact;
 use super::{HookResult, PacketExit, Skb, Walker};
 use crate::hook::Hook;
 use crate::host::Host;
@@ -25,15 +28,15 @@ pub(crate) struct NftState {
     /// Elements that rules added.
     elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
-    /// Credit of `limit` in thousandths of packets, and the last update's time.
-    limits: BTreeMap<usize, (u64, u64)>,
+    /// Credit of `limit` in thousandths of packets, and the last update's time; by counter and, in sets, element.
+    limits: BTreeMap<(usize, Vec<u128>), (u64, u64)>,
 }
 
 impl NftState {
     pub(crate) fn rules_changed(&mut self, program: &NftProgram) {
         self.rotations.clear();
         self.limits.clear();
-        self.elements.retain(|name, _| program.dynamic().any(|known| known == name));
+        self.elements.retain(|name, _| program.named_sets().any(|known| known == name));
     }
 }
 
@@ -41,6 +44,7 @@ pub(super) enum RuleAbort {
     /// The rule does not match (`NFT_BREAK`).
     Break,
     NotModelled(Arc<str>),
+    Unknown(UnknownFact),
     /// The result depends on an interface's unknown name; with `alone` an assumption can decide.
     Invented {
         input: bool,
@@ -71,61 +75,6 @@ impl RuleContext<'_> {
 }
 
 impl<'a> Walker<'a> {
-    pub(super) fn nft_filters(&mut self, hook: Hook, skb: &mut Skb, priorities: impl RangeBounds<i32>) -> HookResult {
-        let host: &'a Host = self.host;
-        for base in &host.nft.at(skb.packet.family(), hook).filters {
-            if priorities.contains(&base.priority)
-                && let HookResult::Ends(leaves) = self.nft_base_chain(*base, hook, skb)
-            {
-                return HookResult::Ends(leaves);
-            }
-        }
-        HookResult::On
-    }
-
-    pub(super) fn nft_nats(
-        &mut self,
-        hook: Hook,
-        skb: &mut Skb,
-        priorities: impl RangeBounds<i32>,
-        chosen: impl Fn(&Walker<'_>) -> bool,
-    ) -> HookResult {
-        let host: &'a Host = self.host;
-        for base in &host.nft.at(skb.packet.family(), hook).nats {
-            if !priorities.contains(&base.priority) || chosen(self) {
-                continue;
-            }
-            if let HookResult::Ends(leaves) = self.nft_base_chain(*base, hook, skb) {
-                return HookResult::Ends(leaves);
-            }
-        }
-        HookResult::On
-    }
-
-    pub(super) fn nft_device(&mut self, interface: usize, incoming: bool, skb: &mut Skb) -> HookResult {
-        let host: &'a Host = self.host;
-        let (all, hook) =
-            if incoming { (&host.nft.ingress, Hook::Prerouting) } else { (&host.nft.egress, Hook::Postrouting) };
-        for (_, base) in all.iter().filter(|(device, _)| *device == interface) {
-            if let HookResult::Ends(leaves) = self.nft_base_chain(*base, hook, skb) {
-                return HookResult::Ends(leaves);
-            }
-        }
-        HookResult::On
-    }
-
-    pub(super) fn nft_bridge(&mut self) -> HookResult {
-        let Some(base) = self.host.nft.on_bridges else { return HookResult::On };
-        let rule = self.host.nft.rule(base.table, base.chain, None);
-        HookResult::Ends(self.nft_not_modelled(rule, "a table of family bridge".into()))
-    }
-
-    fn nft_not_modelled(&mut self, rule: RuleRef, what: Arc<str>) -> PacketExit {
-        let (host, rule) = (self.host.name.clone(), rule);
-        let part = NotModelled { host, rule: Some(rule), name: "".into(), what, why: "is not modelled".into() };
-        self.lose(DropReason::NotModelled(Box::new(part)))
-    }
-
     fn nft_name_is_invented(&mut self, rule: RuleRef, input: bool, alone: bool) -> PacketExit {
         let part = NotModelled {
             host: self.host.name.clone(),
@@ -192,7 +141,7 @@ impl<'a> Walker<'a> {
 
     fn nft_rule(&mut self, steps: &'a [CompiledStatement], at: &RuleContext<'a>, skb: &mut Skb) -> RuleResult {
         let mut matched = false;
-        for step in steps {
+        for (index, step) in steps.iter().enumerate() {
             match self.nft_step(step, at, skb, &mut matched) {
                 Ok(None) => {}
                 Ok(Some(came)) => return came,
@@ -200,7 +149,11 @@ impl<'a> Walker<'a> {
                 Err(RuleAbort::Invented { input, alone }) => {
                     return RuleResult::Ends(self.nft_name_is_invented(at.rule(), input, alone));
                 }
-                Err(RuleAbort::NotModelled(what)) => return RuleResult::Ends(self.nft_not_modelled(at.rule(), what)),
+                Err(abort) => match self.nft_ask(abort, step, &steps[index + 1..], at, skb) {
+                    Ok(true) => {}
+                    Ok(false) => return RuleResult::Next,
+                    Err(part) => return RuleResult::Ends(self.lose(DropReason::NotModelled(part))),
+                },
             }
         }
         self.nft_matched(at, &mut matched);

@@ -1,6 +1,6 @@
 use super::{Compiler, MissingReference};
 use crate::nft::selector::selector;
-use crate::nft::{DataType, Expr};
+use crate::nft::{DataType, Expr, TableFamily};
 use crate::program::nft::CompiledExpr;
 
 impl Compiler<'_> {
@@ -56,7 +56,12 @@ impl Compiler<'_> {
                     _ => unknown(),
                 }
             }
-            other => selector(other).and_then(|(_, field)| field).map_or_else(unknown, CompiledExpr::Field),
+            other => {
+                let field = selector(other).and_then(|(_, field)| field);
+                // Rules with `ct` make the kernel track frames on bridges.
+                let is_modelled = self.table.family != TableFamily::Bridge || !matches!(other, Expr::Ct { .. });
+                field.filter(|_| is_modelled).map_or_else(unknown, CompiledExpr::Field)
+            }
         })
     }
 }

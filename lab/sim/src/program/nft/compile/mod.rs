@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::hook::Hook;
-use crate::nft::{Ruleset, Table, TableFamily};
+use crate::nft::{BaseChain, Chain, Ruleset, Table, TableFamily};
 use crate::program::nft::{
-    AtHook, BaseChainRef, CompiledSet, CompiledStatement, NftCompiledChain, NftCompiledTable, NftProgram,
+    BaseChainRef, BesideIptables, CompiledSet, CompiledStatement, DeviceChain, NftCompiledChain, NftCompiledTable,
+    NftProgram,
 };
 use crate::protocol::Family;
+use crate::rules::TableName;
 
 /// A missing chain or set; occurs only in rules changed after reading.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +49,7 @@ pub(crate) fn compile(
     for (at, table) in ruleset.tables.iter().enumerate() {
         let out = table.flags.iter().any(|flag| flag == "dormant")
             || (table.by_iptables && Family::ALL.into_iter().any(|of| table.family.sees(of) && beside_iptables(of)));
-        if out || table.family == TableFamily::Arp {
+        if out {
             program.tables.push(NftCompiledTable { chains: Vec::new(), sets: Vec::new() });
             continue;
         }
@@ -62,57 +64,93 @@ pub(crate) fn compile(
         let compiled = compiler.table()?;
         counters = compiler.counters;
         program.tables.push(compiled);
-        hooks(&mut program, at, table, interfaces);
+        let hooks = Hooks { table: at, interfaces, beside_iptables: &beside_iptables };
+        table.chains.iter().enumerate().for_each(|(at, chain)| hooks.register(&mut program, at, chain));
     }
     for at in program.v4.iter_mut().chain(&mut program.v6) {
-        sort(at);
+        latest_first(&mut at.filters, |base| base.priority);
+        latest_first(&mut at.nats, |base| base.priority);
+    }
+    for chains in program.bridge.iter_mut().chain(&mut program.arp) {
+        latest_first(chains, |base| base.priority);
     }
     for chains in [&mut program.ingress, &mut program.egress] {
-        chains.reverse();
-        chains.sort_by_key(|(_, base)| base.priority);
+        latest_first(chains, |chain| chain.base.priority);
     }
     Ok(program)
 }
 
 /// Sorts by priority, among equal priorities the latest chain first (`nf_hook_entries_grow`).
-fn sort(at: &mut AtHook) {
-    for chains in [&mut at.filters, &mut at.nats] {
-        chains.reverse();
-        chains.sort_by_key(|base| base.priority);
-    }
+fn latest_first<T>(chains: &mut [T], priority: impl Fn(&T) -> i32) {
+    chains.reverse();
+    chains.sort_by_key(priority);
 }
 
-fn hooks(program: &mut NftProgram, at: usize, table: &Table, interfaces: &[Arc<str>]) {
-    for (chain, base) in table.chains.iter().enumerate().filter_map(|(chain, one)| Some((chain, one.base.as_ref()?))) {
-        let entry = BaseChainRef { table: at, chain, priority: base.priority };
-        if table.family == TableFamily::Bridge {
-            if !table.chains[chain].rules.is_empty() {
-                program.on_bridges = Some(entry);
-            }
-            continue;
-        }
-        let devices = base.devices.iter().filter_map(|name| interfaces.iter().position(|known| **known == **name));
+struct Hooks<'a, F> {
+    /// The table's index.
+    table: usize,
+    interfaces: &'a [Arc<str>],
+    beside_iptables: &'a F,
+}
+
+impl<F: Fn(Family) -> bool> Hooks<'_, F> {
+    fn register(&self, program: &mut NftProgram, chain: usize, declared: &Chain) {
+        let ruleset = Arc::clone(&program.ruleset);
+        let (family, Some(base)) = (ruleset.tables[self.table].family, &declared.base) else { return };
+        let entry = BaseChainRef { table: self.table, chain, priority: base.priority, beside: BesideIptables::Before };
         let hook = match base.hook.as_str() {
             "prerouting" => Hook::Prerouting,
             "input" => Hook::Input,
             "forward" => Hook::Forward,
             "output" => Hook::Output,
             "postrouting" => Hook::Postrouting,
-            "ingress" => {
-                program.ingress.extend(devices.map(|device| (device, entry)));
-                continue;
-            }
-            _ => {
-                program.egress.extend(devices.map(|device| (device, entry)));
-                continue;
-            }
+            "ingress" => return program.ingress.extend(self.devices(entry, base)),
+            _ => return program.egress.extend(self.devices(entry, base)),
         };
-        for (family, all) in [(Family::V4, &mut program.v4), (Family::V6, &mut program.v6)] {
-            if table.family.sees(family) {
+        match family {
+            TableFamily::Bridge => return program.bridge[hook as usize].push(entry),
+            TableFamily::Arp => return program.arp[hook as usize].push(entry),
+            _ => {}
+        }
+        for (of, all) in [(Family::V4, &mut program.v4), (Family::V6, &mut program.v6)] {
+            if family.sees(of) {
+                let entry = BaseChainRef { beside: self.beside(&ruleset, base, of), ..entry };
                 let at = &mut all[hook as usize];
                 if base.kind == "nat" { at.nats.push(entry) } else { at.filters.push(entry) }
             }
         }
+    }
+
+    fn devices(&self, entry: BaseChainRef, base: &BaseChain) -> Vec<DeviceChain> {
+        let Some(devices) = &base.devices else { return vec![DeviceChain { device: None, base: entry }] };
+        let known = devices.iter().filter_map(|name| self.interfaces.iter().position(|known| **known == **name));
+        known.map(|device| DeviceChain { device: Some(device), base: entry }).collect()
+    }
+
+    /// Tables are listed as they were made, those of iptables-nft too.
+    fn beside(&self, ruleset: &Ruleset, base: &BaseChain, family: Family) -> BesideIptables {
+        let iptables = iptables_table(&base.kind, base.priority).filter(|_| (self.beside_iptables)(family));
+        let Some(iptables) = iptables else { return BesideIptables::Before };
+        let own = if family == Family::V4 { TableFamily::Ip } else { TableFamily::Ip6 };
+        let listed = |table: &Table| table.by_iptables && table.family == own && table.name == iptables.name();
+        match ruleset.tables.iter().position(listed) {
+            Some(at) if at < self.table => BesideIptables::Before,
+            Some(_) => BesideIptables::After,
+            None => BesideIptables::Unknown,
+        }
+    }
+}
+
+/// Returns the iptables table that runs at this priority (include/uapi/linux/netfilter_ipv4.h).
+fn iptables_table(kind: &str, priority: i32) -> Option<TableName> {
+    match (kind, priority) {
+        ("nat", -100 | 100) => Some(TableName::Nat),
+        ("nat", _) => None,
+        (_, -300) => Some(TableName::Raw),
+        (_, -150) => Some(TableName::Mangle),
+        (_, 0) => Some(TableName::Filter),
+        (_, 50) => Some(TableName::Security),
+        _ => None,
     }
 }
 

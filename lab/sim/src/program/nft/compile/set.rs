@@ -17,12 +17,11 @@ fn kind(part: &DeclaredType) -> Option<DataType> {
 }
 
 impl Compiler<'_> {
-    pub(super) fn named_set(&self, set: &Set) -> Result<CompiledSet, MissingReference> {
-        let has = |flag: &str| set.flags.iter().any(|one| one == flag);
+    pub(super) fn named_set(&mut self, set: &Set) -> Result<CompiledSet, MissingReference> {
         let name = (self.table.family, self.table.name.clone(), set.name.clone());
         let mut compiled = CompiledSet {
-            // Old kernels do not report `dynamic`.
-            dynamic: (has("dynamic") || has("timeout")).then_some(name),
+            name: Some(name),
+            checks: self.checks(&set.statements)?,
             timeout: set.timeout,
             size: set.size.and_then(|size| usize::try_from(size).ok()),
             ..CompiledSet::default()
@@ -54,7 +53,7 @@ impl Compiler<'_> {
     }
 
     fn fill(
-        &self,
+        &mut self,
         set: &mut CompiledSet,
         elements: &[Element],
         kinds: &[DataType],
@@ -71,7 +70,7 @@ impl Compiler<'_> {
     }
 
     fn element(
-        &self,
+        &mut self,
         set: &mut CompiledSet,
         element: &Element,
         kinds: &[DataType],
@@ -83,16 +82,17 @@ impl Compiler<'_> {
             ElementValue::Verdict(verdict) => EntryContent::Verdict(self.goes(verdict).map_err(ElementError::Missing)?),
             ElementValue::Data(parts) => EntryContent::Data(self.data(parts, data).ok_or_else(unknown)?),
         };
+        let expires = element.expires.or(element.timeout).or(set.timeout);
+        let checks = self.checks(&element.statements).map_err(ElementError::Missing)?;
+        let entry = SetEntry { content, expires, checks };
         let parts = match &element.key {
             ElementKey::Any => {
-                set.any = Some(content);
+                set.any = Some(entry);
                 return Ok(());
             }
             ElementKey::Parts(parts) => parts,
         };
         let ranges = self.ranges(parts, kinds).ok_or_else(unknown)?;
-        let expires = element.expires.or(element.timeout).or(set.timeout);
-        let entry = SetEntry { content, expires };
         if ranges.iter().all(|(first, last)| first == last) {
             set.exact.insert(ranges.into_iter().map(|(first, _)| first).collect(), entry);
         } else {

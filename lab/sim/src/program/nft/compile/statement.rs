@@ -1,6 +1,10 @@
+use std::sync::Arc;
+
 use super::{Compiler, MissingReference};
-use crate::nft::{DataType, Expr, NatKind, Relation, Rule, Statement};
-use crate::program::nft::{CompiledComparison, CompiledExpr, CompiledStatement, Nat, NatOperand};
+use crate::nft::{DataType, Expr, NatKind, Relation, Rule, Statement, TableFamily};
+use crate::program::nft::{
+    ComparisonText, CompiledComparison, CompiledExpr, CompiledStatement, ElementChecks, Nat, NatOperand,
+};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
@@ -19,9 +23,7 @@ impl Compiler<'_> {
     fn statement(&mut self, statement: &Statement) -> Result<Option<CompiledStatement>, MissingReference> {
         let unknown = || CompiledStatement::NotModelled(statement.to_string().into());
         Ok(Some(match statement {
-            Statement::Match { left, relation, right } => {
-                self.matching(left, *relation, right)?.unwrap_or_else(unknown)
-            }
+            Statement::Match { left, relation, right } => self.matching(left, *relation, right, statement)?,
             Statement::Verdict(verdict) => CompiledStatement::Verdict(self.goes(verdict)?),
             Statement::VerdictMap { key, map } => {
                 let (key, kinds) = self.key(key)?;
@@ -38,13 +40,14 @@ impl Compiler<'_> {
                     CompiledStatement::SetConnectionMark(value)
                 }
             }
-            Statement::Element { operation, set, key, data, timeout } => {
+            Statement::Element { operation, set, key, data, timeout, statements } => {
                 let set = self.set(&Expr::SetRef(set.clone()), None, None)?;
                 let (key, _) = self.key(key)?;
                 let data = data.as_ref().map(|data| self.load(data, None)).transpose()?;
+                let checks = self.checks(statements)?;
                 match set {
                     Some(set) => {
-                        CompiledStatement::Element { operation: *operation, key, data, set, timeout: *timeout }
+                        CompiledStatement::Element { operation: *operation, key, data, set, timeout: *timeout, checks }
                     }
                     None => unknown(),
                 }
@@ -54,6 +57,8 @@ impl Compiler<'_> {
                 self.nat(*kind, family, address.as_ref(), port.as_ref(), flags)?
                     .map_or_else(unknown, CompiledStatement::Nat)
             }
+            // The answer leaves by the bridge's port.
+            Statement::Reject(_) if self.table.family == TableFamily::Bridge => unknown(),
             Statement::Reject(with) => match reject(with.as_ref()) {
                 Some((v4, v6)) => CompiledStatement::Reject { v4, v6 },
                 None => unknown(),
@@ -69,9 +74,23 @@ impl Compiler<'_> {
                     counter: self.counters - 1,
                 }
             }
+            // As `connlimit`, for a single connection.
+            Statement::ConnectionCount { count, over } => CompiledStatement::Constant((1 > *count) == *over),
+            Statement::UnknownMatch { name, text } => {
+                CompiledStatement::UnknownMatch { name: name.as_str().into(), text: text.as_str().into() }
+            }
             Statement::NoEffect(_) => return Ok(None),
             Statement::Unknown(text) => CompiledStatement::NotModelled(text.as_str().into()),
         }))
+    }
+
+    /// Compiles the statements of an element.
+    pub(super) fn checks(&mut self, statements: &[Statement]) -> Result<ElementChecks, MissingReference> {
+        let mut checks = Vec::new();
+        for statement in statements {
+            checks.extend(self.statement(statement)?);
+        }
+        Ok((!checks.is_empty()).then(|| checks.into()))
     }
 
     fn matching(
@@ -79,27 +98,49 @@ impl Compiler<'_> {
         left: &Expr,
         relation: Relation,
         right: &Expr,
-    ) -> Result<Option<CompiledStatement>, MissingReference> {
+        statement: &Statement,
+    ) -> Result<CompiledStatement, MissingReference> {
         let (loads, kinds) = self.key(left)?;
-        let Some(kinds) = kinds else { return Ok(None) };
+        let compare = match kinds {
+            Some(kinds) => self.comparison(&kinds, relation, right)?,
+            None => None,
+        };
+        let is_open = compare.is_none() || loads.iter().any(CompiledExpr::is_open);
+        let text = is_open.then(|| {
+            let text: Arc<str> = statement.to_string().into();
+            let fact = match relation {
+                Relation::Implicit | Relation::Equal | Relation::NotEqual => format!("{left} {right}").into(),
+                _ => text.clone(),
+            };
+            Box::new(ComparisonText { text, fact, not: relation == Relation::NotEqual })
+        });
+        let compare = compare.unwrap_or(CompiledComparison::NotModelled);
+        Ok(CompiledStatement::Compare { left: loads, compare, text })
+    }
+
+    /// `None`: not modelled.
+    fn comparison(
+        &mut self,
+        kinds: &[DataType],
+        relation: Relation,
+        right: &Expr,
+    ) -> Result<Option<CompiledComparison>, MissingReference> {
         let not = relation == Relation::NotEqual;
         if matches!(right, Expr::SetRef(_) | Expr::Elements(_)) {
             if !matches!(relation, Relation::Implicit | Relation::Equal | Relation::NotEqual) {
                 return Ok(None);
             }
-            let set = self.set(right, Some(&kinds), None)?;
-            return Ok(
-                set.map(|set| CompiledStatement::Compare { left: loads, compare: CompiledComparison::In { not, set } })
-            );
+            let set = self.set(right, Some(kinds), None)?;
+            return Ok(set.map(|set| CompiledComparison::In { not, set }));
         }
-        let Some(ranges) = self.ranges(right.parts(), &kinds) else { return Ok(None) };
+        let Some(ranges) = self.ranges(right.parts(), kinds) else { return Ok(None) };
         let (Some((first, last)), Some(kind)) = (ranges.first().copied(), kinds.first().copied()) else {
             return Ok(None);
         };
         let single = ranges.len() == 1;
         let below = |value: u128| value.checked_sub(1);
         let within = |ranges| Some(CompiledComparison::Within { not, ranges });
-        let compare = match relation {
+        Ok(match relation {
             Relation::Implicit if single && kind.is_flags() => {
                 Some(CompiledComparison::Any { not: false, bits: first })
             }
@@ -116,8 +157,7 @@ impl Compiler<'_> {
             },
             Relation::GreaterOrEqual if single => within(vec![(first, u128::MAX)]),
             _ => None,
-        };
-        Ok(compare.map(|compare| CompiledStatement::Compare { left: loads, compare }))
+        })
     }
 
     fn nat(
