@@ -116,7 +116,7 @@ impl<'a> AttachedPrograms<'a> {
             let named = (&program.name, &program.filter, program.id.filter(|_| program.name.is_empty()));
             let actions: Vec<&str> = program.actions.iter().map(|action| action.kind.as_str()).collect();
             // Programs of cgroups are told apart, because each has callers of its own.
-            let owner = owner(program);
+            let owner = owner(program, network);
             let key = (program.hook, &program.cgroup, named, &program.kind, actions, owner);
             let group = groups.entry(key).or_insert_with(|| ProgramGroup { program, owner, places: Vec::new() });
             group.places.extend(program.interface.as_deref().or(program.cgroup.as_deref()));

@@ -1,6 +1,7 @@
 //! Owners of programs by their names, of which the kernel keeps 15 bytes.
 
 use svclab_snapshot::bpf::AttachedProgram;
+use svclab_snapshot::network::Network;
 
 const CILIUM: &str = "Cilium";
 const CALICO: &str = "Calico";
@@ -22,7 +23,14 @@ const PREFIXES: [(&str, &str); 9] = [
 const OF_EKS: [&str; 2] = ["handle_ingress", "handle_egress"];
 const INTERFACES_OF_EKS: [&str; 2] = ["eni", "vlan"];
 
-pub(super) fn owner(program: &AttachedProgram) -> Option<&'static str> {
+/// Interfaces that show whose an unnamed program is. (Names need more capabilities than ids.)
+const INTERFACES: [(&str, &str); 2] = [("cilium_host", CILIUM), ("bpfin.cali", CALICO)];
+
+pub(super) fn owner(program: &AttachedProgram, network: Option<&Network>) -> Option<&'static str> {
+    if program.id.is_some() && program.name.is_empty() && program.filter.is_none() {
+        let has = |name: &str| network.is_some_and(|network| network.links.iter().any(|link| link.name == name));
+        return INTERFACES.iter().find(|(name, _)| has(name)).map(|(_, owner)| *owner);
+    }
     let names = [Some(program.name.as_str()), program.filter.as_deref()];
     let by_name = |name: &str| PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, owner)| *owner);
     let interface = program.interface.as_deref().unwrap_or_default();

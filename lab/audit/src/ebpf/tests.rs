@@ -88,8 +88,21 @@ fn a_name_tells_the_owner() {
         (on("eth0", program(ProgramHook::TcIngress, "handle_ingress")), None),
         (filter("test.o:[classifier]"), None),
     ] {
-        assert_eq!(owner(&program), expected, "{program:?}");
+        assert_eq!(owner(&program, None), expected, "{program:?}");
     }
+}
+
+#[test]
+fn an_unnamed_program_is_that_of_the_nodes_cni() {
+    let network =
+        |name: &str| Network { links: vec![Link { name: name.to_owned(), ..Link::default() }], ..Network::default() };
+    let unnamed = program(ProgramHook::TcxIngress, "");
+    for (interface, expected) in
+        [("cilium_host", Some("Cilium")), ("bpfin.cali", Some("Calico")), ("cilium_vxlan0", None)]
+    {
+        assert_eq!(owner(&unnamed, Some(&network(interface))), expected, "{interface}");
+    }
+    assert_eq!(owner(&program(ProgramHook::TcxIngress, "watch"), Some(&network("cilium_host"))), None);
 }
 
 #[test]

@@ -109,14 +109,12 @@ impl Failures {
 
     /// `None`, and notes it, unless the answer means that nothing can be attached there: without bpf(2) (`ENOSYS`),
     /// of a hook that the kernel does not know (`EINVAL`), or of what is gone (`ENODEV`).
-    fn answer<T>(&mut self, what: &'static str, answer: io::Result<T>) -> Option<T> {
+    fn answer<T>(&mut self, (what, needed): Need, answer: io::Result<T>) -> Option<T> {
         match answer {
             Ok(answer) => return Some(answer),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::ENOENT) => {}
-                Some(libc::EPERM) => {
-                    self.note(what, "not permitted; it needs root (CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN)")
-                }
+                Some(libc::EPERM) => self.note(what, format!("not permitted without {needed}")),
                 _ => self.note(what, error),
             },
         }
@@ -128,8 +126,11 @@ impl Failures {
     }
 }
 
-const HOOKS: &str = "listing programs of tcx, netkit, sk_lookup and cgroups";
-const NAMES: &str = "reading names of programs";
+/// A request, and the capabilities that it needs (`kernel/bpf/syscall.c`).
+type Need = (&'static str, &'static str);
+
+const HOOKS: Need = ("listing programs of tcx, netkit, sk_lookup and cgroups", "root (CAP_BPF and CAP_NET_ADMIN)");
+const NAMES: Need = ("reading names of programs", "root (CAP_SYS_ADMIN)");
 const CGROUPS: &str = "listing cgroups";
 
 fn by_bpf(
