@@ -15,8 +15,21 @@ pub struct ProxyReplacement {
     pub why: String,
 }
 
-/// Interfaces of CNIs that translate Services by Open vSwitch: always, and without kube-proxy (`proxyAll`).
-const BY_OVS: [(&str, &str); 2] = [("ovn-k8s-mp", "OVN-Kubernetes"), ("antrea-gw", "Antrea")];
+/// An interface of a CNI that translates Services: always, or in kube-proxy's place.
+struct CniInterface {
+    prefix: &'static str,
+    owner: &'static str,
+    by: &'static str,
+}
+
+const BY_OVS: &str = "flows of Open vSwitch";
+const BY_EBPF: &str = "eBPF programs";
+const INTERFACES: [CniInterface; 4] = [
+    CniInterface { prefix: "ovn-k8s-mp", owner: "OVN-Kubernetes", by: BY_OVS },
+    CniInterface { prefix: "antrea-gw", owner: "Antrea", by: BY_OVS },
+    CniInterface { prefix: "cilium_host", owner: "Cilium", by: BY_EBPF },
+    CniInterface { prefix: "bpfin.cali", owner: "Calico", by: BY_EBPF },
+];
 
 /// The most programs that the reason names.
 const PROGRAMS: usize = 2;
@@ -33,11 +46,11 @@ impl ProxyReplacement {
                 let more = own.len().saturating_sub(PROGRAMS);
                 own.truncate(PROGRAMS);
                 let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-                (owner, format!("eBPF programs, which are not read ({}{more})", own.join("; ")))
+                (owner, format!("{BY_EBPF}, which are not read ({}{more})", own.join("; ")))
             }
             None => {
-                let (owner, interface) = by_switch(snapshot)?;
-                (owner, format!("flows of Open vSwitch, which are not read (at {interface})"))
+                let (cni, interface) = by_interface(snapshot)?;
+                (cni.owner, format!("{}, which are not read (at {interface})", cni.by))
             }
         };
         Some(ProxyReplacement {
@@ -47,16 +60,16 @@ impl ProxyReplacement {
     }
 }
 
-fn by_switch(snapshot: &Snapshot) -> Option<(&'static str, &str)> {
+/// Without a list of programs, and for Open vSwitch, the CNI is known by its interface.
+fn by_interface(snapshot: &Snapshot) -> Option<(&'static CniInterface, &str)> {
     // Without a running proxy, the configuration is the ConfigMap's.
     let runs = snapshot.sources.get("proxy/config.yaml").is_none_or(|source| !source.starts_with("ConfigMap"));
     if snapshot.proxy_config.is_some() && runs {
         return None;
     }
     let links = snapshot.network.iter().flat_map(|network| &network.links);
-    let mut ports = links.filter(|link| link.kind.as_deref() == Some("openvswitch"));
-    ports.find_map(|link| {
-        let known = BY_OVS.iter().find(|(prefix, _)| link.name.starts_with(prefix))?;
-        Some((known.1, link.name.as_str()))
+    links.into_iter().find_map(|link| {
+        let cni = INTERFACES.iter().find(|cni| link.name.starts_with(cni.prefix))?;
+        Some((cni, link.name.as_str()))
     })
 }

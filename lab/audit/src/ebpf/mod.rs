@@ -61,7 +61,7 @@ pub struct AttachedPrograms<'a> {
 struct ProgramGroup<'a> {
     program: &'a AttachedProgram,
     owner: Option<&'static str>,
-    places: Vec<&'a str>,
+    places: BTreeSet<&'a str>,
 }
 
 /// Up to so many interfaces of one program are told apart.
@@ -118,7 +118,7 @@ impl<'a> AttachedPrograms<'a> {
             // Programs of cgroups are told apart, because each has callers of its own.
             let owner = owner(program, network);
             let key = (program.hook, &program.cgroup, named, &program.kind, actions, owner);
-            let group = groups.entry(key).or_insert_with(|| ProgramGroup { program, owner, places: Vec::new() });
+            let group = groups.entry(key).or_insert_with(|| ProgramGroup { program, owner, places: BTreeSet::new() });
             group.places.extend(program.interface.as_deref().or(program.cgroup.as_deref()));
         }
         AttachedPrograms { network, known, groups: groups.into_values().collect(), of_pods }
@@ -159,7 +159,7 @@ impl<'a> AttachedPrograms<'a> {
             }
             None => {
                 let runs = |passage: &&Passage<'_>| {
-                    way::runs(group.program.hook, passage.direction) && group.places.contains(&passage.interface)
+                    way::runs(group.program.hook, passage.direction) && group.places.contains(passage.interface)
                 };
                 passages.iter().find(runs).map(|passage| Some(passage.interface))
             }

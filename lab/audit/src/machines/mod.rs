@@ -110,7 +110,9 @@ impl Machines {
         let announced = &around.announced;
         let switched = switched(listed);
         for name in switched.iter().filter(|name| stations.iter().any(|station| station.interface == **name)) {
-            assumed.insert(format!("Open vSwitch hands every answer of the machines on {name} to this node"));
+            assumed.insert(format!(
+                "Open vSwitch changes no packet of the machines on {name}, and hands each of their answers to this node"
+            ));
         }
         let links = Links { node: &node, stations: &stations, announced, entry: entry.as_ref(), switched: &switched };
         let (mut added, mut at) = (Vec::new(), BTreeMap::new());

@@ -42,7 +42,10 @@ fn remarks(kind: &str) -> String {
 fn reports_say_what_other_programs_decide_and_what_could_not_be_asked() {
     for (kind, remark) in [
         ("flannel", "a rule of another program decides the source: 5 in nat: -A FLANNEL-POSTRTG"),
-        ("Antrea", "Open vSwitch hands every answer of the machines on antrea-gw0 to this node"),
+        (
+            "Antrea",
+            "Open vSwitch changes no packet of the machines on antrea-gw0, and hands each of their answers to this node",
+        ),
         ("NodeLocal DNSCache", "NodeLocal DNSCache answers at 10.96.1.1:80, not the proxy"),
         ("no Node objects", "calls at the Node object's addresses: the archive has no Node object of this node"),
         ("cluster-pool IPAM, only own endpoints", "calls of a pod of another node over IPv4: no pod range"),

@@ -136,16 +136,22 @@ fn a_node_whose_services_cilium_serves_is_one_sentence() {
 }
 
 #[test]
-fn a_node_whose_services_a_switch_serves_is_one_sentence() {
-    let mut node = without_rules(&healthy(Mode::Iptables));
-    let gateway =
-        |name: &str| Link { name: name.to_owned(), kind: Some("openvswitch".to_owned()), up: true, ..Link::default() };
-    node.network.as_mut().unwrap().links.push(gateway("ovn-k8s-mp0"));
-    assert!(!report(&node).is_clean(), "a proxy runs here");
-    for (source, config) in [(Some("ConfigMap kube-system/kube-proxy"), node.proxy_config.clone()), (None, None)] {
-        let sources = source.map(|source| ("proxy/config.yaml".to_owned(), source.to_owned())).into_iter().collect();
-        let found = report(&Snapshot { proxy_config: config, sources, ..node.clone() });
-        assert_eq!((found.mode, found.judged, found.findings.len()), ("OVN-Kubernetes", 0, 0));
-        assert!(found.not_judged[0].why.contains("flows of Open vSwitch"), "{:?}", found.not_judged);
+fn a_cni_in_the_proxys_place_is_known_by_its_interface() {
+    for (interface, owner, by) in [
+        ("ovn-k8s-mp0", "OVN-Kubernetes", "flows of Open vSwitch"),
+        ("antrea-gw0", "Antrea", "flows of Open vSwitch"),
+        ("cilium_host", "Cilium", "eBPF programs"),
+    ] {
+        let mut node = without_rules(&healthy(Mode::Iptables));
+        let link = Link { name: interface.to_owned(), up: true, ..Link::default() };
+        node.network.as_mut().unwrap().links.push(link);
+        assert!(!report(&node).is_clean(), "a proxy runs here");
+        for (source, config) in [(Some("ConfigMap kube-system/kube-proxy"), node.proxy_config.clone()), (None, None)] {
+            let sources = source.map(|source| ("proxy/config.yaml".to_owned(), source.to_owned()));
+            let sources = sources.into_iter().collect();
+            let found = report(&Snapshot { proxy_config: config, sources, programs: None, ..node.clone() });
+            assert_eq!((found.mode, found.judged, found.findings.len()), (owner, 0, 0));
+            assert!(found.not_judged[0].why.contains(by), "{:?}", found.not_judged);
+        }
     }
 }
