@@ -110,6 +110,18 @@ pub fn masquerader(journey: &Journey) -> Option<Decider> {
     decided
 }
 
+/// Returns the last rule of another program that accepted the request, perhaps ahead of the proxy's refusal.
+#[must_use]
+pub fn foreign_accepter(journey: &Journey) -> Option<Decider> {
+    let accepts = |event: &&Event| match event {
+        Event::Matched(rule) => rule.table() == "filter" && rule.to_string().ends_with("-j ACCEPT"),
+        Event::NftMatched(rule) => rule.to_string().ends_with(" accept"),
+        _ => false,
+    };
+    let mut accepted = journey.request.trace.iter().filter(accepts).filter_map(matched_rule);
+    accepted.rfind(|rule| !matches!(rule.program, RuleOwner::Proxy(_)))
+}
+
 /// Returns the rule that rejected or dropped the answer, the reset or the ICMP error.
 #[must_use]
 pub fn answer_refuser(journey: &Journey) -> Option<Decider> {

@@ -4,7 +4,7 @@
 
 use svclab_audit::audit::Report;
 use svclab_oracle::Mode;
-use svclab_properties::node_kinds::{ALL, twins};
+use svclab_properties::node_kinds::ALL;
 
 fn main() {
     let mut wanted = std::env::args().skip(1);
@@ -22,7 +22,7 @@ fn main() {
                 Ok(report) => print(&format!("{} {}", kind.name, mode.name()), &report),
                 Err(error) => println!("!! {} {}: {error}", kind.name, mode.name()),
             }
-            for twin in twins(*mode) {
+            for twin in kind.twins(*mode) {
                 match kind.audit(*mode, Some(&twin)) {
                     Ok(report) if report.is_clean() => {
                         println!("!! {} {}: missed: {}", kind.name, mode.name(), twin.name)

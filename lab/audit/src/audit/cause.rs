@@ -5,7 +5,7 @@ use svclab_sim::network::{HostId, Journey, LegEnd, Outcomes, PacketVerdict, Repl
 use svclab_sim::trace::DropReason;
 
 use super::{AuditCall, FindingKind, SourceKind};
-use crate::decider::{Decider, RuleOwner, answer_refuser, decider, masquerader};
+use crate::decider::{Decider, RuleOwner, answer_refuser, decider, foreign_accepter, masquerader};
 use crate::judge::{Fault, FaultKind};
 use crate::settings::AuditedProxy;
 
@@ -48,6 +48,7 @@ pub(super) fn cause(
         FaultKind::Source => masquerader(journey),
         FaultKind::Answer => answer_refuser(journey),
         FaultKind::Refusal if is_lost_answer => answer_refuser(journey),
+        FaultKind::Refusal | FaultKind::Delivered => decider(journey).or_else(|| foreign_accepter(journey)),
         _ => decider(journey),
     });
     if let Some(other) = decided.as_ref().and_then(|decider| shadow(decider, proxy)) {

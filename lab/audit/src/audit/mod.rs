@@ -262,7 +262,7 @@ impl<'a> Audit<'a> {
         if self.is_of_dns_cache(&flow, &found) {
             return gathered.note(format!("NodeLocal DNSCache answers at {}, not the proxy", asked.to));
         }
-        if self.is_elsewhere(asked.to.ip()) && found.outcomes.iter().all(|one| stays(&one.verdict, asked.to)) {
+        if self.is_elsewhere(asked.to.ip()) && self.is_left_alone(&found, asked.to) {
             gathered.asked -= 1;
             gathered.no_promise += 1;
             return;
@@ -298,6 +298,15 @@ impl<'a> Audit<'a> {
         };
         let protocol = number(asked.frontend.protocol);
         self.programs.unjudgeable(&PassedCall { caller, to: asked.to, protocol, machines: self.machines, found })
+    }
+
+    /// Whether the packet goes on to its destination without translation.
+    fn is_left_alone(&self, found: &Outcomes, to: SocketAddr) -> bool {
+        found.outcomes.iter().all(|one| match &one.verdict {
+            Found::Answered { at, .. } | Found::Unanswered { at, .. } | Found::Refused { at, .. } => *at == to,
+            Found::Dropped { by, .. } => *by != self.machines.node && destination(found, &one.verdict) == Some(to.ip()),
+            Found::Rejected { .. } => false,
+        })
     }
 
     /// Returns the kernel setting whose right value mends the call.
@@ -419,14 +428,6 @@ impl<'a> Audit<'a> {
                 return;
             }
         }
-    }
-}
-
-/// Whether the packet reaches its destination without translation.
-fn stays(verdict: &Found, to: SocketAddr) -> bool {
-    match verdict {
-        Found::Answered { at, .. } | Found::Unanswered { at, .. } | Found::Refused { at, .. } => *at == to,
-        Found::Rejected { .. } | Found::Dropped { .. } => false,
     }
 }
 

@@ -34,6 +34,7 @@ struct Shown {
     cluster_ips: usize,
     every_address: bool,
     node_ports: BTreeSet<IpAddr>,
+    /// Over IPv4: kube-proxy never serves node ports on ::1.
     not_loopback: bool,
 }
 
@@ -154,7 +155,7 @@ impl Shown {
                 Some(Test { not: false, is }) => self.node_ports.extend(Some(is.address())),
                 test => {
                     self.every_address = true;
-                    self.not_loopback |= test.is_some_and(|test| test.is.address().is_loopback());
+                    self.not_loopback |= test.is_some_and(|test| test.is.address() == IpAddr::from([127, 0, 0, 0]));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Services whose addresses are nodes' own.
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service, ServiceStatus};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, NodeAddress, Service, ServiceStatus};
 use svclab_oracle::ClusterModel;
 use svclab_snapshot::Snapshot;
 
@@ -87,4 +87,16 @@ pub(super) fn external_ips(cluster: &mut ClusterModel) {
             external.clone_from(&nodes);
         }
     }
+}
+
+/// A provider's addresses of the nodes, which it translates to theirs: no interface has them.
+pub(super) fn translated_addresses(cluster: &mut ClusterModel) {
+    let public = |index: usize| format!("203.0.113.{}", 200 + index);
+    for (index, node) in cluster.objects.nodes.iter_mut().enumerate() {
+        let address = NodeAddress { type_: "ExternalIP".to_owned(), address: public(index) };
+        let status = node.status.get_or_insert_default();
+        status.addresses.get_or_insert_default().push(address);
+    }
+    let all: Vec<String> = (0..cluster.objects.nodes.len()).map(public).collect();
+    balanced(cluster).for_each(|service| ingress(service, &all));
 }

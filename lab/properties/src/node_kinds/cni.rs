@@ -1,9 +1,9 @@
 //! CNIs that masquerade what pods send to addresses outside the pods' ranges.
 
 use svclab_snapshot::Snapshot;
-use svclab_snapshot::network::{Network, Route};
+use svclab_snapshot::network::Route;
 
-use super::network::{MAIN, address, host_route, link, rename};
+use super::network::{MAIN, rename};
 use super::rules::with_rules;
 
 pub(super) fn add(snapshot: &mut Snapshot, rules: &str) {
@@ -153,106 +153,87 @@ pub(super) fn aks(snapshot: &mut Snapshot) {
     );
 }
 
-/// Pods on an Open vSwitch bridge, behind the internal port `gateway`.
-fn behind_ovs(snapshot: &mut Snapshot, gateway: &str) {
-    let Some(network) = &mut snapshot.network else { return };
-    for own in &mut network.links {
-        match own.name.as_str() {
-            "cni0" => {
-                gateway.clone_into(&mut own.name);
-                own.kind = Some("openvswitch".to_owned());
-            }
-            _ if own.controller.as_deref() == Some("cni0") => own.controller = Some("ovs-system".to_owned()),
-            _ => {}
-        }
-    }
-    link(network, "ovs-system", Some("openvswitch"));
-    network.forwarding.clear();
-    let named = |interface: &mut String| {
-        if interface == "cni0" {
-            gateway.clone_into(interface);
-        }
-    };
-    network.addresses.iter_mut().for_each(|own| named(&mut own.interface));
-    network.neighbours.iter_mut().for_each(|one| named(&mut one.interface));
-    network
-        .routes
-        .iter_mut()
-        .flat_map(|route| &mut route.hops)
-        .filter_map(|hop| hop.interface.as_mut())
-        .for_each(named);
+/// kindnet (`pkg/masq`): its table translates before those of iptables.
+pub(super) fn kindnet(snapshot: &mut Snapshot) {
+    snapshot.nft.get_or_insert_default().push_str(
+        r#"
+table inet kindnet-ipmasq {
+	set noMasqV4 {
+		type ipv4_addr
+		flags interval
+		auto-merge
+		elements = { 10.244.0.0/16 }
+	}
+
+	set noMasqV6 {
+		type ipv6_addr
+		flags interval
+		auto-merge
+	}
+
+	chain postrouting {
+		type nat hook postrouting priority srcnat - 10; policy accept;
+		ct state established,related accept
+		fib daddr type local accept
+		ip daddr @noMasqV4 accept
+		ip6 daddr @noMasqV6 accept
+		masquerade counter packets 0 bytes 0
+	}
+}
+"#,
+    );
 }
 
-/// Antrea in encap mode with kube-proxy.
-pub(super) fn antrea(snapshot: &mut Snapshot) {
-    behind_ovs(snapshot, "antrea-gw0");
+/// k3s: flannel, and network policies of kube-router with one pod that a policy selects.
+pub(super) fn k3s(snapshot: &mut Snapshot) {
+    flannel(snapshot);
     add_sets(
         snapshot,
-        "create ANTREA-POD-IP hash:net family inet hashsize 1024 maxelem 65536\nadd ANTREA-POD-IP 10.244.1.0/24\n\
-         add ANTREA-POD-IP 10.244.2.0/24\nadd ANTREA-POD-IP 10.244.3.0/24\n",
+        "create KUBE-SRC-2XJ7T4RJ3K5WPBQZ hash:net family inet hashsize 1024 maxelem 65536 timeout 0\nadd KUBE-SRC-2XJ7T4RJ3K5WPBQZ 0.0.0.0/1 timeout 0\nadd KUBE-SRC-2XJ7T4RJ3K5WPBQZ 128.0.0.0/1 timeout 0\n",
     );
     add(
         snapshot,
         r#"
-        *mangle
-        :ANTREA-MANGLE - [0:0]
-        :ANTREA-OUTPUT - [0:0]
-        -A PREROUTING -m comment --comment "Antrea: jump to Antrea mangle rules" -j ANTREA-MANGLE
-        -A OUTPUT -m comment --comment "Antrea: jump to Antrea output rules" -j ANTREA-OUTPUT
-        -A ANTREA-OUTPUT -o antrea-gw0 -m comment --comment "Antrea: mark LOCAL output packets" -m addrtype --src-type LOCAL -j MARK --set-xmark 0x80000000/0x80000000
-        COMMIT
-        *nat
-        :ANTREA-POSTROUTING - [0:0]
-        -A POSTROUTING -m comment --comment "Antrea: jump to Antrea postrouting rules" -j ANTREA-POSTROUTING
-        -A ANTREA-POSTROUTING -s 10.244.1.0/24 ! -o antrea-gw0 -m comment --comment "Antrea: masquerade Pod to external packets" -m set ! --match-set ANTREA-POD-IP dst -j MASQUERADE
-        -A ANTREA-POSTROUTING -o antrea-gw0 -m comment --comment "Antrea: masquerade LOCAL traffic" -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE --random-fully
-        COMMIT
         *filter
-        :ANTREA-FORWARD - [0:0]
-        -A FORWARD -m comment --comment "Antrea: jump to Antrea forwarding rules" -j ANTREA-FORWARD
-        -A ANTREA-FORWARD -i antrea-gw0 -m comment --comment "Antrea: accept packets from local Pods" -j ACCEPT
-        -A ANTREA-FORWARD -o antrea-gw0 -m comment --comment "Antrea: accept packets to local Pods" -j ACCEPT
+        :KUBE-NWPLCY-DEFAULT - [0:0]
+        :KUBE-NWPLCY-7XQ2M3ZV5KJ6TRWD - [0:0]
+        :KUBE-POD-FW-5JQ3XK7L2M4N6P8R - [0:0]
+        :KUBE-ROUTER-FORWARD - [0:0]
+        :KUBE-ROUTER-INPUT - [0:0]
+        :KUBE-ROUTER-OUTPUT - [0:0]
+        -I INPUT -m comment --comment "kube-router netpol - 4IA2OSFRMVNDXBVV" -j KUBE-ROUTER-INPUT
+        -I FORWARD -m comment --comment "kube-router netpol - TEMCG2JMHZYE7H7T" -j KUBE-ROUTER-FORWARD
+        -I OUTPUT -m comment --comment "kube-router netpol - VEAAIY32XVBHCSCY" -j KUBE-ROUTER-OUTPUT
+        -A INPUT -m comment --comment "KUBE-ROUTER rule to explicitly ACCEPT traffic that comply to network policies" -m mark --mark 0x20000/0x20000 -j ACCEPT
+        -A FORWARD -m comment --comment "KUBE-ROUTER rule to explicitly ACCEPT traffic that comply to network policies" -m mark --mark 0x20000/0x20000 -j ACCEPT
+        -A OUTPUT -m comment --comment "KUBE-ROUTER rule to explicitly ACCEPT traffic that comply to network policies" -m mark --mark 0x20000/0x20000 -j ACCEPT
+        -A KUBE-ROUTER-INPUT -d 10.96.0.0/16 -m comment --comment "allow traffic to primary/secondary cluster IP range - RSMRK7B4WHFFBEQD" -j RETURN
+        -A KUBE-ROUTER-INPUT -p tcp -m comment --comment "allow LOCAL TCP traffic to node ports - LR7XO7NXDBGQJD2M" -m addrtype --dst-type LOCAL -m multiport --dports 30000:32767 -j RETURN
+        -A KUBE-ROUTER-INPUT -p udp -m comment --comment "allow LOCAL UDP traffic to node ports - 76UCBPIZNGJNWNUZ" -m addrtype --dst-type LOCAL -m multiport --dports 30000:32767 -j RETURN
+        -A KUBE-ROUTER-INPUT -s 10.244.1.10/32 -m comment --comment "rule to jump traffic from POD name:web-1 namespace: default to chain KUBE-POD-FW-5JQ3XK7L2M4N6P8R" -j KUBE-POD-FW-5JQ3XK7L2M4N6P8R
+        -A KUBE-ROUTER-FORWARD -d 10.244.1.10/32 -m comment --comment "rule to jump traffic destined to POD name:web-1 namespace: default to chain KUBE-POD-FW-5JQ3XK7L2M4N6P8R" -j KUBE-POD-FW-5JQ3XK7L2M4N6P8R
+        -A KUBE-ROUTER-FORWARD -d 10.244.1.10/32 -m comment --comment "rule to jump traffic destined to POD name:web-1 namespace: default to chain KUBE-POD-FW-5JQ3XK7L2M4N6P8R" -m physdev --physdev-is-bridged -j KUBE-POD-FW-5JQ3XK7L2M4N6P8R
+        -A KUBE-ROUTER-FORWARD -s 10.244.1.10/32 -m comment --comment "rule to jump traffic from POD name:web-1 namespace: default to chain KUBE-POD-FW-5JQ3XK7L2M4N6P8R" -j KUBE-POD-FW-5JQ3XK7L2M4N6P8R
+        -A KUBE-ROUTER-OUTPUT -d 10.244.1.10/32 -m comment --comment "rule to jump traffic destined to POD name:web-1 namespace: default to chain KUBE-POD-FW-5JQ3XK7L2M4N6P8R" -j KUBE-POD-FW-5JQ3XK7L2M4N6P8R
+        -A KUBE-NWPLCY-DEFAULT -m comment --comment "rule to mark traffic matching a network policy" -j MARK --set-xmark 0x10000/0x10000
+        -A KUBE-NWPLCY-7XQ2M3ZV5KJ6TRWD -m comment --comment "rule to ACCEPT traffic from all sources to dest pods selected by policy name web namespace default" -m set --match-set KUBE-SRC-2XJ7T4RJ3K5WPBQZ src -j MARK --set-xmark 0x10000/0x10000
+        -A KUBE-NWPLCY-7XQ2M3ZV5KJ6TRWD -m mark --mark 0x10000/0x10000 -j RETURN
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -m comment --comment "rule for stateful firewall for pod" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -d 10.244.1.10/32 -m comment --comment "rule to permit the traffic traffic to pods when source is the pod's local node" -m addrtype --src-type LOCAL -j ACCEPT
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -s 10.244.1.10/32 -m comment --comment "run through default egress network policy chain" -j KUBE-NWPLCY-DEFAULT
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -m comment --comment "run through nw policy web" -j KUBE-NWPLCY-7XQ2M3ZV5KJ6TRWD
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -m comment --comment "rule to log dropped traffic POD name:web-1 namespace: default" -m mark ! --mark 0x10000/0x10000 -m limit --limit 10/min --limit-burst 10 -j NFLOG --nflog-group 100
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -m comment --comment "rule to REJECT traffic destined for POD name:web-1 namespace: default" -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with icmp-port-unreachable
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -j MARK --set-xmark 0x0/0x10000
+        -A KUBE-POD-FW-5JQ3XK7L2M4N6P8R -m comment --comment "set mark to ACCEPT traffic that comply to network policies" -j MARK --set-xmark 0x20000/0x20000
         COMMIT
         "#,
     );
 }
 
-/// OpenShift SDN (`pkg/network/node/iptables.go`): one route to all pods, by tun0.
-pub(super) fn openshift(snapshot: &mut Snapshot) {
-    behind_ovs(snapshot, "tun0");
-    if let Some(network) = &mut snapshot.network {
-        let pods = |to: &ipnet::IpNet| to.to_string().starts_with("10.244.");
-        network.routes.retain(|route| !pods(&route.to) || route.source.is_some());
-        all_pods(network);
-    }
-    add(
-        snapshot,
-        r#"
-        *nat
-        :OPENSHIFT-MASQUERADE - [0:0]
-        :OPENSHIFT-MASQUERADE-2 - [0:0]
-        -A POSTROUTING -m comment --comment "rules for masquerading OpenShift traffic" -j OPENSHIFT-MASQUERADE
-        -A OPENSHIFT-MASQUERADE -s 10.244.0.0/16 -m comment --comment "masquerade pod-to-external traffic" -j OPENSHIFT-MASQUERADE-2
-        -A OPENSHIFT-MASQUERADE-2 -d 10.244.0.0/16 -m comment --comment "masquerade pod-to-external traffic" -j RETURN
-        -A OPENSHIFT-MASQUERADE-2 -j MASQUERADE
-        COMMIT
-        *filter
-        :OPENSHIFT-FIREWALL-ALLOW - [0:0]
-        :OPENSHIFT-FIREWALL-FORWARD - [0:0]
-        -A INPUT -m comment --comment "firewall overrides" -j OPENSHIFT-FIREWALL-ALLOW
-        -A FORWARD -m comment --comment "firewall overrides" -j OPENSHIFT-FIREWALL-FORWARD
-        -A OPENSHIFT-FIREWALL-ALLOW -i tun0 -m comment --comment "from SDN to localhost" -j ACCEPT
-        -A OPENSHIFT-FIREWALL-FORWARD -s 10.244.0.0/16 -m comment --comment "attempted resend after connection close" -m conntrack --ctstate INVALID -j DROP
-        -A OPENSHIFT-FIREWALL-FORWARD -d 10.244.0.0/16 -m comment --comment "forward traffic from SDN" -j ACCEPT
-        -A OPENSHIFT-FIREWALL-FORWARD -s 10.244.0.0/16 -m comment --comment "forward traffic to SDN" -j ACCEPT
-        COMMIT
-        "#,
-    );
-}
-
-fn all_pods(network: &mut Network) {
-    for own in network.addresses.iter_mut().filter(|own| own.interface == "tun0") {
-        own.address = address("10.244.1.1/24");
-    }
-    host_route(network, "10.244.0.0/16", "tun0", None);
+/// Rules of the other variant of iptables.
+pub(super) fn flannel_by_legacy(snapshot: &mut Snapshot) {
+    let proxy = snapshot.nft_v4.take();
+    flannel(snapshot);
+    snapshot.legacy_v4 = std::mem::replace(&mut snapshot.nft_v4, proxy);
 }

@@ -8,11 +8,12 @@ mod cni;
 mod host;
 mod matrix;
 mod network;
+mod ovs;
 mod rules;
 
 use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
 use svclab_oracle::generate::{
-    DeclaredAddresses, EndpointRecipe, IngressMode, NodeRecipe, PodRecipe, PortRecipe, Recipe, ServiceKind,
+    DeclaredAddresses, EndpointRecipe, Families, IngressMode, NodeRecipe, PodRecipe, PortRecipe, Recipe, ServiceKind,
     ServiceRecipe, SourceRangeRecipe,
 };
 use svclab_oracle::{ClusterModel, Mode, Scheduler};
@@ -37,11 +38,13 @@ pub struct NodeKind {
     wiring: fn(&mut Recipe),
     cluster: fn(&mut ClusterModel),
     node: fn(&mut Snapshot),
+    /// Whether another program masquerades in the proxy's place.
+    masquerades: bool,
 }
 
 impl NodeKind {
     const fn new(name: &'static str, node: fn(&mut Snapshot)) -> NodeKind {
-        NodeKind { name, modes: &Mode::ALL, wiring: |_| {}, cluster: |_| {}, node }
+        NodeKind { name, modes: &Mode::ALL, wiring: |_| {}, cluster: |_| {}, node, masquerades: false }
     }
 
     const fn wired(self, wiring: fn(&mut Recipe)) -> NodeKind {
@@ -50,6 +53,10 @@ impl NodeKind {
 
     const fn of(self, cluster: fn(&mut ClusterModel)) -> NodeKind {
         NodeKind { cluster, ..self }
+    }
+
+    const fn masquerading(self) -> NodeKind {
+        NodeKind { masquerades: true, ..self }
     }
 
     const fn modes(self, modes: &'static [Mode]) -> NodeKind {
@@ -74,7 +81,19 @@ impl NodeKind {
         }
         let mut snapshot = snapshot(&cluster, NODE, &dump);
         (self.node)(&mut snapshot);
+        if mode == Mode::Nftables
+            && let (Some(saved), Some(nft)) = (&snapshot.nft_v4, &mut snapshot.nft)
+        {
+            // The listing shows that the proxy's table is younger.
+            nft.insert_str(0, &rules::as_nft(saved));
+        }
         Ok(snapshot)
+    }
+
+    /// Returns the faults of the kind's broken twins.
+    pub fn twins(&self, mode: Mode) -> Vec<Mutant> {
+        let of_masquerade = |name: &str| name.contains("masqueraded");
+        twins(mode).into_iter().filter(|twin| !(self.masquerades && of_masquerade(twin.name))).collect()
     }
 
     /// Returns false alarms and missed twins.
@@ -87,7 +106,7 @@ impl NodeKind {
             }
             Err(error) => vec![format!("{name}: {error}")],
         };
-        for twin in twins(mode) {
+        for twin in self.twins(mode) {
             match self.audit(mode, Some(&twin)) {
                 Ok(report) if !report.is_clean() => {}
                 Ok(_) => problems.push(format!("{name}: missed: {}", twin.name)),
@@ -102,8 +121,7 @@ impl NodeKind {
     }
 }
 
-/// The faults of the broken twins.
-pub fn twins(mode: Mode) -> Vec<Mutant> {
+fn twins(mode: Mode) -> Vec<Mutant> {
     let names: &[&str] = match mode {
         Mode::Iptables => &["nothing is masqueraded", "the first endpoint's rule is missing"],
         Mode::Ipvs => &["nothing marked is masqueraded", "the first real server is missing"],
@@ -119,14 +137,19 @@ pub const ALL: &[NodeKind] = &[
     NodeKind::new("flannel, old", cni::old_flannel),
     NodeKind::new("Calico", cni::calico).wired(|recipe| recipe.point_to_point = true),
     NodeKind::new("AKS", cni::aks),
-    NodeKind::new("Antrea", cni::antrea),
-    NodeKind::new("OpenShift SDN", cni::openshift),
+    NodeKind::new("Antrea", ovs::antrea),
+    NodeKind::new("OpenShift SDN", ovs::openshift),
+    NodeKind::new("kube-ovn", ovs::kube_ovn).masquerading(),
+    NodeKind::new("kindnet", cni::kindnet).wired(|recipe| (recipe.point_to_point, recipe.link_gateways) = (true, true)),
+    NodeKind::new("k3s: flannel, network policies", cni::k3s).wired(|recipe| recipe.overlay = true),
+    NodeKind::new("flannel by iptables-legacy", cni::flannel_by_legacy).wired(|recipe| recipe.overlay = true),
     NodeKind::new("docker", host::docker).of(host::docker_address),
     NodeKind::new("firewalld", host::firewalld),
     NodeKind::new("ufw", host::ufw),
     NodeKind::new("Tailscale", host::tailscale).of(host::tailscale_address),
     NodeKind::new("Istio ambient", host::istio_ambient),
     NodeKind::new("k3s ServiceLB", balancers::portmap).of(balancers::service_lb),
+    NodeKind::new("k3s ServiceLB, public addresses", |_| {}).of(balancers::translated_addresses),
     NodeKind::new("kube-vip, leader", balancers::vip_here).of(balancers::vip_of_node),
     NodeKind::new("kube-vip, another node leads", |_| {}).of(balancers::vip),
     NodeKind::new("external IPs that are nodes' own", |_| {}).of(balancers::external_ips),
@@ -136,6 +159,10 @@ pub const ALL: &[NodeKind] = &[
     NodeKind::new("no configuration; masqueradeAll", archive::no_configuration)
         .wired(|recipe| recipe.proxy.masquerade_all = true),
     NodeKind::new("no configuration; node ports at one address", archive::no_configuration).wired(archive::first_node),
+    NodeKind::new("no configuration; dual stack", archive::no_configuration)
+        .wired(|recipe| recipe.families = Families::Dual),
+    NodeKind::new("no configuration; IPv6", archive::no_configuration).wired(|recipe| recipe.families = Families::V6),
+    NodeKind::new("no Node objects; dual stack", archive::no_nodes).wired(|recipe| recipe.families = Families::Dual),
     NodeKind::new("no Node objects", archive::no_nodes),
     NodeKind::new("no pod range", archive::no_pod_range),
     NodeKind::new("only own endpoints, no pod range", archive::no_pod_range).of(archive::own_endpoints),

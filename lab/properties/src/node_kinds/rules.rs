@@ -64,3 +64,29 @@ impl Table {
         }
     }
 }
+
+/// Returns the tables of `iptables-save` as `nft list ruleset` shows them, without rules.
+pub(super) fn as_nft(saved: &str) -> String {
+    let mut text = String::new();
+    for name in saved.lines().filter_map(|line| line.strip_prefix('*')) {
+        let _ =
+            writeln!(text, "# Warning: table ip {name} is managed by iptables-nft, do not touch!\ntable ip {name} {{");
+        for (chain, hook) in BUILT_IN.into_iter().zip(["prerouting", "input", "forward", "output", "postrouting"]) {
+            let priority = match (name, hook) {
+                ("raw", "prerouting" | "output") => -300,
+                ("mangle", _) => -150,
+                ("nat", "prerouting" | "output") => -100,
+                ("nat", "input" | "postrouting") => 100,
+                ("filter", "input" | "forward" | "output") => 0,
+                _ => continue,
+            };
+            let kind = if name == "nat" { "nat" } else { "filter" };
+            let _ = writeln!(
+                text,
+                "\tchain {chain} {{\n\t\ttype {kind} hook {hook} priority {priority}; policy accept;\n\t}}"
+            );
+        }
+        text.push_str("}\n");
+    }
+    text
+}

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
 use svclab_oracle::Mode;
 use svclab_properties::node_kinds::{ALL, OPEN, table};
 
@@ -53,6 +54,32 @@ fn reports_say_what_other_programs_decide_and_what_could_not_be_asked() {
         let found = remarks(kind);
         assert!(found.contains(remark), "{kind}: {found}");
     }
+}
+
+/// Audits a kind in iptables mode with this rule ahead of all others of its table.
+fn with_first_rule(kind: &str, table: &str, rule: &str) -> Report {
+    let kind = ALL.iter().find(|one| one.name == kind).unwrap();
+    let mut snapshot = kind.snapshot(Mode::Iptables, None).unwrap();
+    let text = snapshot.nft_v4.as_mut().unwrap();
+    let start = text.find(&format!("*{table}\n")).unwrap();
+    let first = start + text[start..].find("\n-A ").unwrap() + 1;
+    text.insert_str(first, &format!("{rule}\n"));
+    audit(&snapshot, &AuditOptions::default()).unwrap()
+}
+
+#[test]
+fn a_foreign_rule_is_the_cause_of_what_it_breaks() {
+    let masquerade = "-A POSTROUTING ! -s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE";
+    let report = with_first_rule("no other program", "nat", masquerade);
+    let found: Vec<_> = report.wrong().map(|finding| (finding.kind, finding.services.join(", "))).collect();
+    assert_eq!(found, [("source", "default/svc-1".to_owned())], "only policy Local keeps the source");
+    assert!(report.wrong().all(|finding| finding.cause.contains(masquerade)), "{:?}", report.findings);
+
+    let accept = "-A FORWARD -j OPENSHIFT-FIREWALL-FORWARD";
+    let report = with_first_rule("OpenShift SDN", "filter", accept);
+    assert!(!report.is_clean());
+    let named = |finding: &Finding| finding.cause.starts_with("a rule of OpenShift SDN");
+    assert!(report.wrong().all(named), "{:?}", report.findings);
 }
 
 #[test]
