@@ -119,3 +119,31 @@ fn a_program_on_many_interfaces_is_one_group() {
     assert_eq!(sentence(&many, Some("lxc2")), expected);
     assert_eq!(AttachedPrograms::of(&many, &known).groups.len(), 1);
 }
+
+#[test]
+fn an_interface_has_those_below_it() {
+    let link = |name: &str, kind: &str, controller: Option<&str>, lower: Option<&str>| Link {
+        name: name.to_owned(),
+        kind: Some(kind.to_owned()),
+        controller: controller.map(str::to_owned),
+        lower: lower.map(str::to_owned),
+        ..Link::default()
+    };
+    let links = vec![
+        link("eth0", "virtio", Some("bond0"), None),
+        link("eth1", "virtio", Some("bond0"), None),
+        link("bond0", "bond", None, None),
+        link("bond0.7", "vlan", None, Some("bond0")),
+        link("cni0", "bridge", None, None),
+        link("veth1", "veth", Some("cni0"), Some("eth0")),
+    ];
+    let network = Network { links, ..Network::default() };
+    for (name, expected) in [
+        ("bond0.7", &["bond0", "bond0.7", "eth0", "eth1"][..]),
+        ("eth1", &["eth1"]),
+        ("cni0", &["cni0"]),
+        ("cni0-port3", &["cni0-port3", "veth1"]),
+    ] {
+        assert_eq!(way::devices(name, &network).into_iter().collect::<Vec<_>>(), expected, "{name}");
+    }
+}

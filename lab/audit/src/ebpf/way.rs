@@ -74,7 +74,7 @@ fn one_way<'a>(trace: &'a Trace, node: &str, passed: &mut BTreeSet<(Direction, &
 
 /// Returns the interface with those below it: a VLAN's, a bond's ports. A port that the archive lacks may be any port
 /// of a bridge.
-fn devices<'a>(interface: &'a str, network: &'a Network) -> BTreeSet<&'a str> {
+pub(super) fn devices<'a>(interface: &'a str, network: &'a Network) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::from([interface]);
     let mut next = vec![interface];
     while let Some(name) = next.pop() {
@@ -88,7 +88,9 @@ fn devices<'a>(interface: &'a str, network: &'a Network) -> BTreeSet<&'a str> {
             .links
             .iter()
             .filter(|link| bridge.is_some_and(|bridge| link.controller.as_deref() == Some(bridge.name.as_str())));
-        let lower = link.and_then(|link| link.lower.as_deref());
+        // The other end of a pair is no interface below.
+        let above = link.filter(|link| !matches!(link.kind.as_deref(), Some("veth" | "netkit")));
+        let lower = above.and_then(|link| link.lower.as_deref());
         for name in ports.chain(of_bridge).map(|link| link.name.as_str()).chain(lower) {
             if found.insert(name) {
                 next.push(name);

@@ -6,6 +6,7 @@ use svclab_sim::rules::Rules;
 
 use super::*;
 use crate::Objects;
+use crate::bpf::{AttachedProgram, ProgramHook};
 
 const KEY: [u8; 32] = [7; 32];
 const SECRETS: [&str; 14] = [
@@ -126,6 +127,16 @@ fn snapshot() -> Snapshot {
         ),
         objects: Some(objects()),
         proxy_config: Some("mode: iptables\nhostnameOverride: worker-17\n".to_owned()),
+        programs: Some(vec![AttachedProgram {
+            hook: ProgramHook::Connect4,
+            interface: None,
+            cgroup: Some("/system.slice/shopfront".to_owned()),
+            id: Some(7),
+            kind: String::new(),
+            name: "payments".to_owned(),
+            filter: None,
+            actions: Vec::new(),
+        }]),
         unread: vec![Unread {
             what: "objects".to_owned(),
             why: "the API refuses: User \"admin@corp\" cannot list in retail (worker-17)".to_owned(),
