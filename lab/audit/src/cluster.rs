@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use svclab_oracle::{
-    Client, ClusterModel, Cni, IncomingInterfaces, NodeMachine, PodMachine, PodName, ReversePath, World, address,
+    Client, ClusterModel, Cni, IncomingInterfaces, NodeMachine, PodMachine, PodName, ProxySettings, ReversePath, World,
+    address,
 };
 use svclab_sim::host::Listener;
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Objects, Snapshot};
 
 use crate::machines::AddressNames;
-use crate::settings::AuditedProxy;
 
 /// An endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,7 +210,7 @@ pub struct AuditPod {
 pub fn cluster(
     snapshot: &Snapshot,
     known: &KnownAddresses,
-    proxy: &AuditedProxy,
+    proxy: &ProxySettings,
     pods: &[AuditPod],
     clients: Vec<Client>,
     uplink: Option<String>,
@@ -242,7 +242,7 @@ pub fn cluster(
         cni: Cni::Bridge,
         reverse_path: ReversePath::Off,
         incoming,
-        proxy: proxy.settings.clone(),
+        proxy: proxy.clone(),
     };
     let objects = svclab_oracle::Objects {
         services: objects.services,

@@ -73,14 +73,20 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
     // Built without callers, because the frontends determine which are needed.
-    let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
+    let services = cluster::cluster(snapshot, &known, &proxy.settings, &[], Vec::new(), None);
     let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };
     let node = Machines::build(snapshot, &state, &alone)?;
     let finder = Finder { snapshot, known: &known, node: node.network.host(node.node) };
     let sources = finder.find(&frontends);
-    let cluster =
-        cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
+    let cluster = cluster::cluster(
+        snapshot,
+        &known,
+        &proxy.settings,
+        &sources.pods,
+        sources.clients.clone(),
+        sources.uplink.clone(),
+    );
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
     // Adds listeners for host-network endpoints, and at each port that must be closed, to notice calls that get through.
     let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));
