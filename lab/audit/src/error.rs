@@ -36,7 +36,7 @@ pub enum NodeError {
     NoObjects,
     /// The node has no route to the caller.
     #[error(
-        "the node has no route to {name}: it cannot be answered there, nor is it known by which interface it calls"
+        "the node has no route to {name}, so it is not known by which interface its packets come in: name one with --in"
     )]
     NoWay {
         /// The caller.

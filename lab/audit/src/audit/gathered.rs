@@ -13,7 +13,7 @@ use super::finding::{Finding, FindingKind, NotJudged, Report};
 use super::rules::{RuleTallies, broken_by};
 use super::{Audit, AuditCall};
 use crate::decider::{decider, journey_of};
-use crate::judge::Fault;
+use crate::judge::{Fault, destination};
 
 /// The most paths per kind of finding.
 const WAYS: usize = 50;
@@ -133,9 +133,11 @@ impl<'a> Gathered<'a> {
 
     pub(super) fn fault(&mut self, asked: &AuditCall<'_>, promise: &Promise, fault: Fault, found: Option<&Outcomes>) {
         let journey = found.and_then(|found| journey_of(found, fault.found.as_ref()));
-        let cause = match self.audit.wrong_setting(asked, promise) {
-            Some(setting) => Cause::node_wide(format!("the kernel setting {setting}")),
-            None => {
+        let down = self.down_towards(&fault, found);
+        let cause = match (self.audit.wrong_setting(asked, promise), down) {
+            (Some(setting), _) => Cause::node_wide(format!("the kernel setting {setting}")),
+            (None, Some(interface)) => Cause::node_wide(format!("interface {interface} is down")),
+            (None, None) => {
                 let endpoints = ServiceEndpoints { own: &asked.frontend.endpoints, is_any: self.is_endpoint(&fault) };
                 cause(&fault, journey, self.audit.proxy, &endpoints, self.audit.machines.node)
             }
@@ -151,6 +153,12 @@ impl<'a> Gathered<'a> {
             ..Finding::default()
         };
         self.add(asked, (kind, known), cause, &rules, finding);
+    }
+
+    /// Returns the interface to which the lost packet would go, were it up.
+    fn down_towards(&self, fault: &Fault, found: Option<&Outcomes>) -> Option<&str> {
+        let lost = fault.found.as_ref().filter(|found| matches!(found, PacketVerdict::Dropped { .. }))?;
+        self.audit.machines.down_towards(destination(found?, lost)?)
     }
 
     fn is_endpoint(&self, fault: &Fault) -> bool {

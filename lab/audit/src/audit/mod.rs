@@ -257,6 +257,7 @@ impl<'a> Audit<'a> {
         if let Some(why) = self.unknown_program(asked, Some(&found)) {
             return gathered.not_judged(asked, why);
         }
+        self.machines.unanswering(&found).into_iter().for_each(|note| gathered.note(note));
         if promise.verdict == PromisedVerdict::Untouched {
             if stale::taken(&flow, &found) {
                 gathered.too_wide(asked, &found);

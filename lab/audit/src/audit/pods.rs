@@ -136,7 +136,7 @@ impl Finder<'_> {
     }
 
     pub(super) fn is_direct(&self, address: IpAddr) -> bool {
-        matches!(self.node.way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
+        matches!(self.node.place_of(address), RouteTo::Out { next_hop, .. } if next_hop == address)
     }
 }
 

@@ -106,7 +106,7 @@ impl Finder<'_> {
     }
 
     pub(super) fn interface_towards(&self, address: IpAddr) -> Option<String> {
-        match self.node.way_to(address) {
+        match self.node.place_of(address) {
             RouteTo::Out { interface, .. } => Some(interface),
             _ => None,
         }

@@ -168,6 +168,7 @@ pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Re
             .assumed
             .insert(format!("the caller's packets come in by {input}; answers go where the node's routes lead"));
     }
+    explained.assumed.extend(explained.machines.unanswering(&explained.outcomes));
     let undecided = explained.outcomes.undecided.iter();
     explained.assumed.extend(undecided.map(|part| format!("{part}; it does not matter here")));
     explained.assumed.extend(untouched(&explained, call.to.ip()));

@@ -8,7 +8,7 @@ use svclab_sim::protocol::Family;
 use svclab_snapshot::network::Network;
 
 use super::node::{LOOPBACK, is_bridge};
-use super::stations::Station;
+use super::stations::{Station, StationWay};
 use super::{everything, is_link_local, link_local};
 use crate::error::NodeError;
 
@@ -42,13 +42,8 @@ impl IngressLink {
         if interface == LOOPBACK {
             return Err(wrong("by loopback come only the node's own packets: use --from node".to_owned()));
         }
-        let has = |station: &&Station| {
-            let behind = station.behind.iter().flat_map(|peer| &peer.addresses);
-            station.addresses.contains(&address) || behind.into_iter().any(|own| *own == address)
-        };
-        let answers = stations.iter().find(has);
-        let by = |station: &Station| station.interface == interface || station.port.as_deref() == Some(interface);
-        if answers.is_some_and(by) {
+        let answers = stations.iter().find(|station| station.own().any(|own| own == address));
+        if answers.is_some_and(|station| is_first(interface, station, stations)) {
             return Ok(None);
         }
         let mut ports = listed.links.iter().filter(|link| link.controller.as_deref() == Some(interface));
@@ -92,6 +87,19 @@ impl IngressLink {
     pub(super) fn rules(&self) -> [PolicyRule; 3] {
         let lookup = |table| PolicyAction::Lookup { table, suppress: None };
         [plain(self.address, 0, lookup(LOCAL_TABLE)), self.rule(), plain(self.address, 2, lookup(MAIN_TABLE))]
+    }
+}
+
+/// Whether the machine's first way uses the interface or bridge port.
+fn is_first(interface: &str, station: &Station, stations: &[Station]) -> bool {
+    match station.ways.first() {
+        Some(StationWay::Link(link)) => link.interface == interface || link.port.as_deref() == Some(interface),
+        Some(StationWay::Behind(gateway)) => {
+            let gateway = stations.iter().find(|one| one.name == *gateway);
+            let mut links = gateway.into_iter().flat_map(Station::links);
+            links.next().is_some_and(|link| link.interface == interface || link.port.as_deref() == Some(interface))
+        }
+        None => false,
     }
 }
 

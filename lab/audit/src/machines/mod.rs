@@ -1,10 +1,11 @@
 //! Builds simulated machines from a snapshot: the node, and the machines around it by its routes and neighbours.
 //!
-//! Callers and the endpoints of a call are machines of their own. All other endpoints behind a gateway are addresses of
-//! that gateway, so that 50,000 cost little.
+//! Callers and the endpoints of a call are machines of their own, on every way that a table of the node names for them.
+//! All other endpoints behind a gateway are addresses of that gateway, so that 50,000 cost little.
 
 mod destinations;
 mod entry;
+mod hosts;
 mod node;
 mod state;
 mod stations;
@@ -15,18 +16,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
-use svclab_sim::host::{
-    Host, HostBuilder, HostInterface, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule, Route, RouteKind,
-    RouteTo, Sysctls,
-};
+use svclab_sim::host::{Host, HostBuilder, HostInterface, Listener, RouteTo};
 use svclab_sim::masked::Masked;
-use svclab_sim::network::{HostId, Network};
-use svclab_sim::protocol::{Family, Protocol};
+use svclab_sim::network::{HostId, Network, Outcomes};
+use svclab_sim::protocol::Protocol;
+use svclab_sim::trace::Event;
 use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
 use entry::{ENTRY, IngressLink};
-use stations::{Finder, Station};
+use hosts::{Shared, Surroundings, peer_interface, way_interface};
+use stations::{Finder, Station, StationLink, StationWay};
 
 pub use destinations::destinations;
 pub use state::state;
@@ -72,10 +72,9 @@ pub struct Machines {
     /// Assumptions, in sentences.
     pub assumed: BTreeSet<String>,
     at: BTreeMap<IpAddr, HostId>,
+    /// The state of neighbours that do not answer, by interface and address.
+    unresolved: BTreeMap<(String, IpAddr), String>,
 }
-
-const NEAR: &str = "eth0";
-const BEHIND: &str = "behind";
 
 impl Machines {
     /// Builds the machines.
@@ -92,10 +91,11 @@ impl Machines {
         let builder = node::NodeInputs { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
         // A preliminary node: bridge ports depend on the stations.
         let node = builder.clone().build()?;
-        let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
+        let mut stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
         let entry = around.entry.as_ref();
         let entry = entry.map(|(address, interface)| IngressLink::find(*address, interface, listed, &node, &stations));
         let entry = entry.transpose()?.flatten();
+        stations.extend(entry.as_ref().and_then(|entry| unrouted(entry, &around.peers, &stations)));
         if !around.announced.is_empty() {
             let listed: Vec<String> = around.announced.iter().take(4).map(ToString::to_string).collect();
             let more = if around.announced.len() > 4 { " and others" } else { "" };
@@ -104,35 +104,18 @@ impl Machines {
                 listed.join(", ")
             ));
         }
-        let builder = sockets(with_ports(builder, listed, &stations), around);
-        let mut network = Network::new();
-        let node = builder.build()?;
-        let announced = &around.announced;
+        let node = sockets(with_ports(builder, listed, &stations), around).build()?;
+        let announced: Vec<IpAddr> = around.announced.iter().copied().collect();
         let switched = switched(listed);
-        for name in switched.iter().filter(|name| stations.iter().any(|station| station.interface == **name)) {
+        let links = || stations.iter().flat_map(Station::links);
+        for name in switched.iter().filter(|name| links().any(|link| link.interface == **name)) {
             assumed.insert(format!(
                 "Open vSwitch changes no packet of the machines on {name}, and hands each of their answers to this node"
             ));
         }
-        let links = Links { node: &node, stations: &stations, announced, entry: entry.as_ref(), switched: &switched };
-        let (mut added, mut at) = (Vec::new(), BTreeMap::new());
-        for station in &stations {
-            added.push(links.add(&mut network, station, &mut at)?);
-        }
-        let node_id = network.add(node.clone());
-        let mut ends: BTreeMap<&str, Vec<(HostId, &str)>> = BTreeMap::new();
-        for (station, id) in stations.iter().zip(added) {
-            let end = station.port.as_deref().unwrap_or(&station.interface);
-            ends.entry(end).or_insert_with(|| vec![(node_id, end)]).push((id, NEAR));
-        }
-        if let Some((entry, caller)) = entry.as_ref().and_then(|entry| Some((entry, at.get(&entry.address)?))) {
-            let end = entry.end.as_str();
-            ends.entry(end).or_insert_with(|| vec![(node_id, end)]).push((*caller, ENTRY));
-        }
-        for ends in ends.into_values() {
-            network.link(&ends).map_err(NodeError::Network)?;
-        }
-        Ok(Machines { network, node: node_id, assumed, at })
+        let shared = Shared { announced: &announced, entry: entry.as_ref(), switched: &switched };
+        let (network, node, at) = connect(node, &stations, &shared)?;
+        Ok(Machines { network, node, assumed, at, unresolved: unresolved(listed) })
     }
 
     /// The neighbouring machine with an address.
@@ -152,13 +135,128 @@ impl Machines {
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.network.host(self.node).way_to(address) == RouteTo::Itself
     }
+
+    /// The interface that is set down and whose network has the address.
+    #[must_use]
+    pub fn down_towards(&self, address: IpAddr) -> Option<&str> {
+        self.network.host(self.node).down_towards(address)
+    }
+
+    /// Returns, in sentences, the next hops of the node on the packet's paths that did not answer the node.
+    #[must_use]
+    pub fn unanswering(&self, outcomes: &Outcomes) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        if self.unresolved.is_empty() {
+            return found;
+        }
+        for (_, journey) in &outcomes.ways {
+            for leg in [Some(&journey.request), journey.reply.as_ref()].into_iter().flatten() {
+                let mut here = false;
+                for event in &leg.trace {
+                    match event {
+                        Event::Sent { host, .. } | Event::Arrived { host, .. } => {
+                            here = **host == *self.network.host(self.node).name();
+                        }
+                        Event::Routed { interface: Some(interface), next_hop: Some(hop) } if here => {
+                            let state = self.unresolved.get(&(interface.to_string(), *hop));
+                            found.extend(state.map(|state| {
+                                format!("{hop} on {interface} answers, although it did not answer the node ({state})")
+                            }));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Returns the caller that no route of the node leads to.
+fn unrouted(entry: &IngressLink, peers: &[Peer], stations: &[Station]) -> Option<Station> {
+    let is_known = stations.iter().any(|station| station.own().any(|own| own == entry.address));
+    let peer = peers.iter().find(|peer| peer.addresses.contains(&entry.address)).filter(|_| !is_known)?;
+    Some(Station { name: peer.name.clone(), addresses: vec![entry.address], ..Station::default() })
+}
+
+fn unresolved(listed: &svclab_snapshot::network::Network) -> BTreeMap<(String, IpAddr), String> {
+    let all = listed.unresolved.iter();
+    all.map(|one| ((one.interface.clone(), one.address), one.state.clone())).collect()
+}
+
+/// Links the node and the machines around it.
+fn connect(
+    node: Host,
+    stations: &[Station],
+    shared: &Shared<'_>,
+) -> Result<(Network, HostId, BTreeMap<IpAddr, HostId>), NodeError> {
+    let mut behind: BTreeMap<&str, Vec<&Station>> = BTreeMap::new();
+    for station in stations {
+        for way in &station.ways {
+            if let StationWay::Behind(gateway) = way {
+                behind.entry(gateway).or_default().push(station);
+            }
+        }
+    }
+    let mut gateways: BTreeMap<&str, Vec<(&str, &StationLink)>> = BTreeMap::new();
+    for station in stations.iter().filter(|station| behind.contains_key(station.name.as_str())) {
+        for link in station.links() {
+            gateways.entry(&link.interface).or_default().push((&station.name, link));
+        }
+    }
+    let surroundings = Surroundings { node: &node, shared, behind: &behind, gateways: &gateways };
+    let mut network = Network::new();
+    let mut ids: BTreeMap<&str, HostId> = BTreeMap::new();
+    for station in stations {
+        ids.insert(&station.name, network.add(surroundings.host(station).build()?));
+    }
+    let node = network.add(node);
+    let mut at: BTreeMap<IpAddr, HostId> = BTreeMap::new();
+    let mut ends: BTreeMap<&str, Vec<(HostId, String)>> = BTreeMap::new();
+    let mut end = |name, id, interface: String| {
+        ends.entry(name).or_insert_with(|| vec![(node, str::to_owned(name))]).push((id, interface));
+    };
+    for station in stations {
+        let id = ids[station.name.as_str()];
+        for address in station.own() {
+            at.entry(address).or_insert(id);
+        }
+        for (number, way) in station.ways.iter().enumerate() {
+            if let StationWay::Link(link) = way {
+                end(link.end(), id, way_interface(number));
+            }
+        }
+    }
+    for station in stations {
+        for address in &station.others {
+            at.entry(*address).or_insert(ids[station.name.as_str()]);
+        }
+    }
+    if let Some((entry, caller)) = shared.entry.and_then(|entry| Some((entry, at.get(&entry.address)?))) {
+        end(&entry.end, *caller, ENTRY.to_owned());
+    }
+    for ends in ends.values() {
+        let ends: Vec<(HostId, &str)> = ends.iter().map(|(id, interface)| (*id, interface.as_str())).collect();
+        network.link(&ends).map_err(NodeError::Network)?;
+    }
+    for (gateway, peers) in &behind {
+        for (number, peer) in peers.iter().enumerate() {
+            let is_this = |way: &StationWay| matches!(way, StationWay::Behind(name) if name == gateway);
+            let Some(way) = peer.ways.iter().position(is_this) else { continue };
+            let (near, far) = (peer_interface(number), way_interface(way));
+            let ends = [(ids[gateway], near.as_str()), (ids[peer.name.as_str()], far.as_str())];
+            network.link(&ends).map_err(NodeError::Network)?;
+        }
+    }
+    Ok((network, node, at))
 }
 
 /// Adds bridge ports, in hairpin mode if the existing ones are.
 fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, stations: &[Station]) -> HostBuilder {
     let missing: BTreeSet<(&str, &str)> = stations
         .iter()
-        .filter_map(|station| Some((station.port.as_deref()?, station.interface.as_str())))
+        .flat_map(Station::links)
+        .filter_map(|link| Some((link.port.as_deref()?, link.interface.as_str())))
         .filter(|(port, _)| !listed.links.iter().any(|link| link.name == *port))
         .collect();
     missing.into_iter().fold(builder, |builder, (port, bridge)| {
@@ -185,131 +283,6 @@ fn everywhere(builder: HostBuilder) -> HostBuilder {
     [Protocol::TCP, Protocol::UDP, Protocol::SCTP]
         .into_iter()
         .fold(builder, |builder, protocol| builder.listener(Listener { protocol, address: None, port: None }))
-}
-
-struct Links<'a> {
-    node: &'a Host,
-    stations: &'a [Station],
-    announced: &'a BTreeSet<IpAddr>,
-    entry: Option<&'a IngressLink>,
-    switched: &'a BTreeSet<&'a str>,
-}
-
-impl Links<'_> {
-    fn add(
-        &self,
-        network: &mut Network,
-        station: &Station,
-        at: &mut BTreeMap<IpAddr, HostId>,
-    ) -> Result<HostId, NodeError> {
-        let near = station
-            .addresses
-            .iter()
-            .fold(HostInterface::new(NEAR), |near, own| near.address(*own, self.length(station, *own)));
-        let sysctls = Sysctls { ip_forward: true, ipv6_forward: true, ..Sysctls::default() };
-        let mut host = everywhere(Host::builder(&station.name).sysctls(sysctls).interface(near));
-        host = nothing_back(host);
-        if let Some(entry) = self.entry.filter(|entry| station.addresses.contains(&entry.address)) {
-            host = entry.onto(host).policy(entry.rule());
-        }
-        let others =
-            station.others.iter().fold(HostInterface::new(BEHIND), |others, own| others.address(*own, bits(*own)));
-        host = host.interface(others);
-        for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-            host = self.towards_node(host, station, family);
-        }
-        // Machines behind other gateways of the link are reached without the node.
-        for other in
-            self.stations.iter().filter(|other| other.interface == station.interface && other.name != station.name)
-        {
-            for address in other.behind.iter().flat_map(|peer| &peer.addresses) {
-                if let Some(via) = other.addresses.iter().find(|via| via.is_ipv4() == address.is_ipv4()) {
-                    host = host.route(Route::via(Masked::from(*address), *via, NEAR));
-                }
-            }
-        }
-        for (index, peer) in station.behind.iter().enumerate() {
-            let link = format!("peer{index}");
-            host = host.interface(HostInterface::new(&link));
-            for address in &peer.addresses {
-                host = host.route(Route::link(Masked::from(*address), &link));
-            }
-        }
-        let id = network.add(host.build()?);
-        at.extend(station.addresses.iter().chain(&station.others).map(|address| (*address, id)));
-        for (index, peer) in station.behind.iter().enumerate() {
-            let entry = self.entry.filter(|entry| peer.addresses.contains(&entry.address));
-            let behind = network.add(alone(peer, entry)?);
-            at.extend(peer.addresses.iter().map(|address| (*address, behind)));
-            network.link(&[(id, &format!("peer{index}")), (behind, NEAR)]).map_err(NodeError::Network)?;
-        }
-        Ok(id)
-    }
-
-    fn length(&self, station: &Station, address: IpAddr) -> u8 {
-        if self.switched.contains(station.interface.as_str()) {
-            return bits(address);
-        }
-        let own = self.node.addresses_of(&station.interface).iter();
-        let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));
-        near.map_or(bits(address), |net| net.prefix_len())
-    }
-
-    /// Adds a default route by the node's address on the link, else by any machine at the far end.
-    fn towards_node(&self, host: HostBuilder, station: &Station, family: IpAddr) -> HostBuilder {
-        let everything = everything(family);
-        let own = self.node.addresses_of(&station.interface).iter();
-        let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
-        // A global gateway address reads better than a link-local one.
-        match own.clone().find(|own| !is_link_local(*own)).or_else(|| own.clone().next()) {
-            Some(via) => {
-                let announced = self.announced.iter().filter(|address| address.is_ipv4() == family.is_ipv4());
-                let all = announced.map(|address| Masked::from(*address)).chain([everything]);
-                all.fold(host, |host, to| host.route(Route::via(to, via, NEAR)))
-            }
-            None => {
-                let via = link_local(family);
-                host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via)
-            }
-        }
-    }
-}
-
-/// Drops packets for unknown addresses instead of returning them by the default route.
-fn nothing_back(mut host: HostBuilder) -> HostBuilder {
-    for family in [Family::V4, Family::V6] {
-        let rule = |priority, input: Option<&str>, action| PolicyRule {
-            family,
-            priority,
-            from: None,
-            to: None,
-            input: input.map(str::to_owned),
-            output: None,
-            mark: None,
-            invert: false,
-            action,
-        };
-        let lookup = |table, suppress| PolicyAction::Lookup { table, suppress };
-        host = host.policy(rule(0, None, lookup(LOCAL_TABLE, None)));
-        host = host.policy(rule(1, Some(NEAR), lookup(MAIN_TABLE, Some(0))));
-        host = host.policy(rule(2, Some(NEAR), PolicyAction::Refuse(RouteKind::Blackhole)));
-        host = host.policy(rule(3, None, lookup(MAIN_TABLE, None)));
-    }
-    host
-}
-
-fn alone(peer: &Peer, entry: Option<&IngressLink>) -> Result<Host, NodeError> {
-    let near = peer.addresses.iter().fold(HostInterface::new(NEAR), |near, own| near.address(*own, bits(*own)));
-    let mut host = everywhere(Host::builder(&peer.name).interface(near));
-    for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-        let everything = everything(family);
-        let via = link_local(family);
-        host = host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via);
-    }
-    if let Some(entry) = entry {
-        host = entry.rules().into_iter().fold(entry.onto(host), HostBuilder::policy);
-    }
-    Ok(host.build()?)
 }
 
 fn everything(like: IpAddr) -> Masked {

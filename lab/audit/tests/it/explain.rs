@@ -12,7 +12,7 @@ use svclab_snapshot::bpf::{AttachedProgram, ProgramHook};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route, Rule};
 use svclab_snapshot::{ListeningSocket, Objects, Snapshot};
 
-fn call(from: &str, to: &str, assume: &[&str]) -> ExplainCall {
+pub(super) fn call(from: &str, to: &str, assume: &[&str]) -> ExplainCall {
     let from = match from {
         "node" => Caller::Node,
         "outside" => Caller::Outside,
@@ -22,7 +22,7 @@ fn call(from: &str, to: &str, assume: &[&str]) -> ExplainCall {
     ExplainCall { from, to: to.parse().unwrap(), protocol: Protocol::TCP, input: None, assumptions }
 }
 
-fn lines(explained: &Explained) -> Vec<String> {
+pub(super) fn lines(explained: &Explained) -> Vec<String> {
     let each = explained.outcomes.outcomes.iter();
     each.map(|one| format!("{} {}", one.probability, render::verdict(&explained.machines.network, &one.verdict)))
         .collect()
@@ -119,7 +119,7 @@ fn what_was_assumed_is_said() {
     }
 }
 
-fn address(interface: &str, address: &str) -> Address {
+pub(super) fn address(interface: &str, address: &str) -> Address {
     Address {
         interface: interface.to_owned(),
         address: address.parse().unwrap(),
@@ -128,13 +128,13 @@ fn address(interface: &str, address: &str) -> Address {
     }
 }
 
-fn route(table: u32, to: &str, via: Option<&str>, interface: &str) -> Route {
+pub(super) fn route(table: u32, to: &str, via: Option<&str>, interface: &str) -> Route {
     let via = via.map(|via| via.parse().unwrap());
     let hop = Hop { via, interface: Some(interface.to_owned()), weight: 1, ..Hop::default() };
     Route { table, to: to.parse().unwrap(), kind: "unicast".to_owned(), hops: vec![hop], ..Route::default() }
 }
 
-fn link(name: &str, kind: Option<&str>, controller: Option<&str>) -> Link {
+pub(super) fn link(name: &str, kind: Option<&str>, controller: Option<&str>) -> Link {
     Link {
         name: name.to_owned(),
         kind: kind.map(str::to_owned),
@@ -146,7 +146,7 @@ fn link(name: &str, kind: Option<&str>, controller: Option<&str>) -> Link {
 }
 
 /// A node with a bridge and two pods, another node beyond eth0, and a second uplink in a table of its own.
-fn node() -> Snapshot {
+pub(super) fn node() -> Snapshot {
     let neighbour = |at: &str, mac: &str| Neighbour {
         interface: "cni0".to_owned(),
         address: at.parse().unwrap(),
@@ -245,7 +245,7 @@ fn node() -> Snapshot {
     }
 }
 
-fn on(snapshot: &Snapshot, call: &ExplainCall) -> Result<Explained, NodeError> {
+pub(super) fn on(snapshot: &Snapshot, call: &ExplainCall) -> Result<Explained, NodeError> {
     let state = state(snapshot).unwrap();
     explain(NodeFacts::Snapshot(snapshot, &KnownAddresses::of(snapshot)), &state, call)
 }
@@ -296,7 +296,7 @@ fn a_nodes_own_links_and_names_are_used() {
     assert!(hairpin[0].contains("pod/default/web-1 answers") && hairpin[0].contains("sees 10.244.1.1"), "{hairpin:?}");
 }
 
-fn by(interface: &str, from: &str, to: &str) -> ExplainCall {
+pub(super) fn by(interface: &str, from: &str, to: &str) -> ExplainCall {
     ExplainCall { input: Some(interface.to_owned()), ..call(from, to, &[]) }
 }
 

@@ -4,4 +4,5 @@
 mod bare;
 mod explain;
 mod fleet;
+mod network;
 mod report;

@@ -154,7 +154,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a permanent neighbour entry for the link's other end.
+    /// Adds a permanent neighbour entry for the first other end of the link.
     #[must_use]
     pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.neighbours.push((interface.to_owned(), address));

@@ -137,6 +137,24 @@ impl RoutingPolicy {
         RouteDecision::NoRoute
     }
 
+    /// Returns what each table decides that a rule names, whatever the rule's other conditions, up to the first rule that
+    /// decides for all packets.
+    pub(super) fn decisions(&self, host: &Host, to: IpAddr) -> Vec<RouteDecision> {
+        let (mut decisions, mut asked) = (Vec::new(), BTreeMap::new());
+        for selector in self.rules_of(to).iter().filter(|selector| selector.may_hold(to)) {
+            let PolicyAction::Lookup { table, suppress } = selector.rule.action else { continue };
+            let decided = *asked.entry((table, suppress)).or_insert_with(|| {
+                let decision = self.ask(host, table, suppress, &RouteQuery::out(to));
+                decisions.extend(decision);
+                decision.is_some()
+            });
+            if decided && selector.holds_always() {
+                break;
+            }
+        }
+        decisions
+    }
+
     fn ask(&self, host: &Host, table: u32, suppress: Option<u8>, look: &RouteQuery) -> Option<RouteDecision> {
         match table {
             LOCAL_TABLE => host.local_table(look.to),
@@ -147,6 +165,17 @@ impl RoutingPolicy {
 }
 
 impl Selector {
+    fn may_hold(&self, to: IpAddr) -> bool {
+        let rule = &self.rule;
+        rule.invert || rule.output.is_none() && rule.to.as_ref().is_none_or(|range| range.contains(to))
+    }
+
+    fn holds_always(&self) -> bool {
+        let PolicyRule { from, to, input, output, mark, invert, .. } = &self.rule;
+        let every = |range: &Option<Masked>| range.as_ref().is_none_or(|range| range.prefix() == Some(0));
+        every(from) && every(to) && input.is_none() && output.is_none() && mark.is_none() && !invert
+    }
+
     /// Follows `fib_rule_match`, `fib4_rule_match`, `fib6_rule_match`.
     fn holds(&self, look: &RouteQuery) -> bool {
         let rule = &self.rule;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::policy::LOCAL_TABLE;
 use super::route::ResolvedRoute;
 use super::{Address, Host, HostInterface, LOOPBACK, Scope};
 use crate::masked::{Masked, bits};
@@ -40,8 +41,8 @@ impl Host {
         }
     }
 
-    /// Returns the source of packets to an own address: that address, its network's primary one, or 127.0.0.1
-    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
+    /// Returns the source of packets to an own address: that address, its network's primary one, that of the local
+    /// route, or 127.0.0.1 (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
     pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
@@ -53,7 +54,12 @@ impl Host {
             };
             one.addresses.iter().find(near).map(|own| own.ip)
         };
-        self.interfaces.iter().find(has).and_then(primary).unwrap_or(to)
+        if let Some(primary) = self.interfaces.iter().find(has).and_then(primary) {
+            return primary;
+        }
+        // A network of loopback is local as a whole.
+        let local = self.policy.table(LOCAL_TABLE).into_iter().flatten().find(|route| route.to.contains(to));
+        local.and_then(|route| route.source).filter(|_| !self.is_local(to)).unwrap_or(to)
     }
 
     /// `inet_select_addr`: an address of the interface in the gateway's network, else its first, else the first of the

@@ -20,10 +20,8 @@ impl Network {
 
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
-            // A permanent neighbour entry refers to the link's only other end.
-            let mut others = self.others(host, interface);
-            let far = others.next();
-            return if others.next().is_none() { far } else { None };
+            // A permanent neighbour entry refers to the link's first other end.
+            return self.others(host, interface).next();
         }
         self.others(host, interface).find(|(far, at)| self.answers(*far, *at, next_hop))
     }
