@@ -157,9 +157,8 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
             let (all, to) = (route.hops.len(), route.to);
             assumed.insert(format!("of the {all} ways of the route to {to} the one{via} dev {interface} is taken"));
         }
-        // An own address as gateway means that destinations are neighbours (`fib_check_nh_v4_gw`).
-        let is_own = |gateway: &IpAddr| network.addresses.iter().any(|own| own.address.addr() == *gateway);
-        let made = match hop.via.filter(|gateway| !is_own(gateway)) {
+        // A local address as gateway means that destinations are neighbours (`fib_check_nh_v4_gw`).
+        let made = match hop.via.filter(|gateway| !is_local(network, *gateway)) {
             Some(gateway) => Route::via(to, gateway, interface),
             None => Route::link(to, interface),
         };
@@ -187,6 +186,11 @@ fn ipsec(network: &Network) -> Vec<IpsecPolicy> {
         bypass: policy.action == "allow" && !policy.transforms,
     });
     policies.collect()
+}
+
+fn is_local(network: &Network, address: IpAddr) -> bool {
+    network.addresses.iter().any(|own| own.address.addr() == address)
+        || network.routes.iter().any(|route| route.kind == "local" && route.to.contains(&address))
 }
 
 fn is_own(network: &Network, to: IpNet) -> bool {
