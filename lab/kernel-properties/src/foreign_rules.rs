@@ -147,10 +147,10 @@ const ALL: [ForeignProgram; 19] = [
     ),
 ];
 
-struct Placeholders([(&'static str, String); 12]);
+pub(crate) struct Placeholders([(&'static str, String); 12]);
 
 impl Placeholders {
-    fn new(world: &World, node: &str, v4: bool) -> Option<Placeholders> {
+    pub(crate) fn new(world: &World, node: &str, v4: bool) -> Option<Placeholders> {
         let of_family = |addresses: &[std::net::IpAddr]| addresses.iter().find(|one| one.is_ipv4() == v4).copied();
         let own = world.nodes.iter().find(|place| place.name == node)?;
         let pod = world.pods.iter().find(|pod| !pod.host_network)?;
@@ -173,7 +173,7 @@ impl Placeholders {
     }
 
     /// Placeholders that other placeholders contain must come later.
-    fn fill(&self, text: &str) -> String {
+    pub(crate) fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
 }

@@ -3,7 +3,7 @@
 //! The lab builds each [`testbed`] once. For each cluster every node's [`proxy`] replaces the rules by its usual
 //! commands, the simulator reads the listings, [`question_sample`] selects questions, and [`ask`] sends them;
 //! [`cluster_case`] compares, [`round_robin`] checks turns. In some clusters [`sweep`] breaks the rules or adds
-//! [`foreign_rules`], and compares kernel and simulator alone.
+//! [`foreign_rules`] or [`foreign_tables`], and compares kernel and simulator alone.
 //!
 //! These tests are slow, and therefore separate from `lab/properties`.
 
@@ -12,6 +12,7 @@ pub mod cluster_case;
 pub mod counts;
 pub mod disagreement;
 pub mod foreign_rules;
+pub mod foreign_tables;
 pub mod observation;
 pub mod proxy;
 pub mod question_sample;

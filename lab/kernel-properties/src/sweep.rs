@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use crate::ask::ProbeState;
 use crate::cluster_case::ClusterCase;
 use crate::counts::KernelSweepCounts;
+use crate::foreign_tables::{self, ForeignTable};
 use crate::question_sample::choose;
 use crate::round_robin;
 use crate::testbed::{self, Testbed};
@@ -28,7 +29,7 @@ const QUESTIONS: usize = 18;
 /// Number of tries to shrink, and of questions per try.
 const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// Of this number of clusters, one gets broken rules and another foreign rules.
+/// Of this number of clusters, one gets broken rules, another foreign rules, and in nftables mode another a foreign table.
 const ALTER: u64 = 6;
 
 pub fn cases() -> u32 {
@@ -98,6 +99,16 @@ impl<'a> Sweep<'a> {
                 let checked = self.alter_and_ask(&case, dumps, beside_others(cluster, dumps, salt), pace).await;
                 self.restore(cluster, dumps).await.and(checked)
             }
+            2 if self.mode == Mode::Nftables => {
+                let table = foreign_tables::one(salt);
+                let Some(altered) = beside_table(cluster, dumps, table) else { return Ok(()) };
+                let checked = self.alter_and_ask(&case, dumps, altered, pace).await;
+                for (node, dump) in dumps {
+                    let (lab, variant) = (self.lab, self.testbed.variant);
+                    proxy::load_tables(lab, variant, cluster, node, table.removal(), dump).await?;
+                }
+                checked
+            }
             _ => Ok(()),
         }
     }
@@ -129,14 +140,14 @@ impl<'a> Sweep<'a> {
                 NodeRules::Iptables(texts) => {
                     let replaced = proxy::replace(lab, variant, &node, texts, before).await;
                     match own_tables(self.mode, before)? {
-                        // Among chains of one priority the newest is first; the simulator expects iptables' chains to
-                        // be older.
+                        // Among chains of one priority the newest is first; neither listing dates iptables' chains.
                         Some(own) if replaced.is_ok() => {
                             proxy::replace_tables(lab, variant, whole.cluster, &node, own, before).await
                         }
                         _ => replaced,
                     }
                 }
+                NodeRules::Beside(text) => proxy::load_tables(lab, variant, whole.cluster, &node, text, before).await,
                 NodeRules::Nftables(text) => {
                     proxy::replace_tables(lab, variant, whole.cluster, &node, text, before).await
                 }
@@ -201,6 +212,8 @@ enum NodeRules {
     /// Texts for `iptables-restore`, by family.
     Iptables(Vec<(Family, String)>),
     Nftables(String),
+    /// Tables beside the proxy's.
+    Beside(String),
 }
 
 fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
@@ -251,6 +264,12 @@ fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u
         (node.clone(), NodeRules::Iptables(both.collect()))
     });
     AlteredRules { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
+}
+
+/// `None`: the cluster has no IPv4.
+fn beside_table(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, table: ForeignTable) -> Option<AlteredRules> {
+    let rules = dumps.keys().map(|node| Some((node.clone(), NodeRules::Beside(table.on(&cluster.world, node)?))));
+    Some(AlteredRules { how: table.name.to_owned(), may_be_refused: false, rules: rules.collect::<Option<_>>()? })
 }
 
 /// Builds the cluster in `mode`; in IPVS mode `salt` selects a scheduler that chooses by address or in turn.

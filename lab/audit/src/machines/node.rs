@@ -46,6 +46,9 @@ impl NodeInputs<'_> {
         host = network.routes.iter().flat_map(|route| routes(network, route, assumed)).fold(host, HostBuilder::route);
         host = network.rules.iter().filter_map(|rule| policy(rule, assumed)).fold(host, HostBuilder::policy);
         host = ipsec(network).into_iter().fold(host, HostBuilder::ipsec);
+        let listed = |name: &str| network.links.iter().any(|link| link.name == name);
+        let permanent = network.neighbours.iter().filter(|one| one.permanent && listed(&one.interface));
+        host = permanent.fold(host, |host, one| host.resolved(&one.interface, one.address));
         host = host.rules(state.v4.clone()).rules(state.v6.clone()).nft(state.nft.clone());
         if !state.second.is_empty() {
             let order =

@@ -1,5 +1,6 @@
 use svclab_properties::proxies::Dump;
 use svclab_sim::nft::Ruleset;
+use svclab_sim::rules::TableName;
 use svcproxy::config::{Mode, Variant};
 use svcproxy::kernel::command;
 use svcproxy::kernel::dummy::DEVICE;
@@ -22,6 +23,9 @@ impl Commands {
         }
         if self.mode == Mode::Nftables {
             dump.nft = run("nft", &["list", "ruleset"], None)?;
+            if self.variant == Variant::Legacy {
+                dump.nft.insert_str(0, &self.older_tables());
+            }
         }
         if self.mode == Mode::Ipvs {
             dump.sets = run("ipset", &["save"], None)?;
@@ -29,6 +33,23 @@ impl Commands {
             dump.addresses = addresses(&run("ip", &["-o", "address", "show", "dev", DEVICE], None)?);
         }
         Ok(dump)
+    }
+
+    /// Returns empty tables in the place of iptables-legacy's, which no listing dates: the proxy's are younger.
+    fn older_tables(&self) -> String {
+        let mut all = String::new();
+        for family in &self.families {
+            let family = if *family == Family::V4 { "ip" } else { "ip6" };
+            for table in TableName::ALL {
+                let chains = table.built_in().iter();
+                let chains = chains.map(|chain| {
+                    let hook = chain.to_lowercase();
+                    format!("\tchain {chain} {{\n\t\ttype filter hook {hook} priority 0; policy accept;\n\t}}\n")
+                });
+                all.push_str(&format!("table {family} {} {{\n{}}}\n", table.name(), chains.collect::<String>()));
+            }
+        }
+        all
     }
 
     pub(super) fn replace(&self, texts: &[(Family, String)]) -> Result<(), String> {
@@ -59,6 +80,10 @@ impl Commands {
             format!("delete table {name} {TABLE}\n")
         });
         run("nft", &["-f", "-"], Some(&format!("{}{text}", gone.collect::<String>()))).map(|_| ())
+    }
+
+    pub(super) fn load_tables(&self, text: &str) -> Result<(), String> {
+        run("nft", &["-f", "-"], Some(text)).map(|_| ())
     }
 
     /// Deletes and recreates the virtual servers; in between IPVS expires every connection (`expire_nodest_conn`).

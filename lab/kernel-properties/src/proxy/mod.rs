@@ -123,6 +123,24 @@ pub async fn replace_tables(
     Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 
+/// Runs commands of `nft -f`.
+pub async fn load_tables(
+    lab: &Lab,
+    variant: Variant,
+    cluster: &ClusterModel,
+    node: &str,
+    text: String,
+    before: &Dump,
+) -> Result<Dump, String> {
+    let commands = commands(variant, cluster, node);
+    let work = move || {
+        commands.load_tables(&text)?;
+        commands.dump()
+    };
+    let dump = lab.run(&ClusterHost::Node(node.to_owned()), work).await.map_err(|error| error.to_string())??;
+    Ok(Dump { relays: before.relays.clone(), ..dump })
+}
+
 /// Deletes all conntrack entries. In IPVS mode also recreates the virtual servers in the listed order: hashes depend on
 /// the kernel's order, which `ipvsadm` does not print. Draining destinations (weight 0) are not recreated.
 pub async fn forget(

@@ -66,6 +66,7 @@ pub struct HostBuilder {
     ipsec: Vec<IpsecPolicy>,
     sysctls: Sysctls,
     neighbours: Vec<(String, IpAddr)>,
+    resolved: Vec<(String, IpAddr)>,
     listeners: Vec<Listener>,
     v4: Arc<Rules>,
     v6: Arc<Rules>,
@@ -90,6 +91,7 @@ impl HostBuilder {
             ipsec: Vec::new(),
             sysctls: Sysctls::default(),
             neighbours: Vec::new(),
+            resolved: Vec::new(),
             listeners: Vec::new(),
             v4: Arc::new(Rules::empty(Family::V4)),
             v6: Arc::new(Rules::empty(Family::V6)),
@@ -158,6 +160,13 @@ impl HostBuilder {
     #[must_use]
     pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.neighbours.push((interface.to_owned(), address));
+        self
+    }
+
+    /// Adds a neighbour whose hardware address is configured: no ARP request is sent for it.
+    #[must_use]
+    pub fn resolved(mut self, interface: &str, address: IpAddr) -> HostBuilder {
+        self.resolved.push((interface.to_owned(), address));
         self
     }
 
@@ -271,10 +280,13 @@ impl HostBuilder {
         }
         let routes = tables.remove(&MAIN_TABLE).unwrap_or_default();
         let policy = RoutingPolicy::new(&self.policy, tables, |name| places.get(name).copied());
-        let mut neighbours = BTreeSet::new();
-        for (interface, address) in &self.neighbours {
-            neighbours.insert((place(&format!("neighbour {address}"), interface)?, *address));
-        }
+        let entries = |listed: &[(String, IpAddr)]| {
+            let entries = listed.iter().map(|(interface, address)| {
+                place(&format!("neighbour {address}"), interface).map(|interface| (interface, *address))
+            });
+            entries.collect::<Result<BTreeSet<_>, _>>()
+        };
+        let (neighbours, resolved) = (entries(&self.neighbours)?, entries(&self.resolved)?);
         self.refuse()?;
         let sets = CompiledIpSet::all(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
@@ -305,6 +317,7 @@ impl HostBuilder {
             local,
             sysctls: self.sysctls,
             neighbours,
+            resolved,
             listeners: self.listeners,
             v4,
             v6,

@@ -153,6 +153,7 @@ pub struct Host {
     pub(crate) local: BTreeSet<IpAddr>,
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
+    pub(crate) resolved: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
     /// Rules of the first and second iptables variant.
     pub(crate) v4: (IptablesProgram, Option<IptablesProgram>),

@@ -198,7 +198,8 @@ impl NetworkWalk<'_> {
         let network = self.network;
         let this = &network.hosts[host];
         let near = self.port_or_interface(host, interface, next_hop)?;
-        let is_permanent = this.neighbours.contains(&(near, next_hop));
+        let is_permanent =
+            this.neighbours.contains(&(near, next_hop)) || this.resolved.contains(&(interface, next_hop));
         let (far, far_interface) = network.neighbour(host, near, next_hop)?;
         let that = &network.hosts[far];
         let is_known = is_permanent || self.learned.contains(&(host, next_hop));

@@ -146,6 +146,8 @@ pub struct BaseChain {
     /// Devices of an `ingress` or `egress` chain. `None`: the listing does not have them (JSON of nft 1.0.6).
     pub devices: Option<Vec<String>>,
     pub policy: ChainPolicy,
+    /// Whether the chain was made after rules of its table, as handles show.
+    pub late: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

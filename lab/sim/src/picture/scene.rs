@@ -129,6 +129,7 @@ impl StrandBuilder {
                 let hop = next_hop.map(|hop| format!(" to {hop}")).unwrap_or_default();
                 self.open("route", &format!("out by {interface}{hop}"), false);
             }
+            Event::Arp { .. } => self.open("ARP", &describe(event).1, false),
             Event::Bridged { port } => self.open("route", &format!("in the bridge, out by port {port}"), false),
             Event::Delivered { packet, .. } => self.socket(Tone::Good, "takes it", packet),
             Event::Refused { packet, .. } => self.socket(Tone::Bad, "nothing listens at", packet),

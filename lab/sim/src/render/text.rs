@@ -93,6 +93,10 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
             (3, format!("{name}: unknown, taken as {}{}", yes_no(*holds), place.unwrap_or_default()))
         }
         Event::Assumed { name, holds } => (3, format!("{name}: assumed {}", yes_no(*holds))),
+        Event::Arp { host, request, sender, target } => {
+            let what = if *request { "request" } else { "reply" };
+            (1, format!("{host}: ARP {what} from {sender} to {target}"))
+        }
         Event::NftChain(chain) => (2, format!("nftables, {}:", chain.place())),
         Event::NftMatched(rule) => (3, rule.numbered()),
         Event::Drawn { rule, number, of } => (3, format!("{} {} draws {number} of {of}", rule.chain(), rule.number())),

@@ -32,6 +32,14 @@ pub enum Event {
         port: Option<Arc<str>>,
         packet: Packet,
     },
+    /// An ARP packet that is lost, or that depends on an unknown fact.
+    Arp {
+        host: Arc<str>,
+        /// A reply otherwise.
+        request: bool,
+        sender: IpAddr,
+        target: IpAddr,
+    },
     Hook(Hook),
     Tracked(TrackingState),
     Table(TableName),

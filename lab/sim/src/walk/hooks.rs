@@ -233,7 +233,13 @@ impl<'a> Walker<'a> {
             },
             // Through loopback a packet keeps its connection, mark and route.
             Some(PacketRoute::Here) | None => {
+                if let HookResult::Ends(leaves) = self.nft_device(crate::host::LOOPBACK, false, &mut skb) {
+                    return leaves;
+                }
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
+                if let HookResult::Ends(leaves) = self.nft_device(crate::host::LOOPBACK, true, &mut skb) {
+                    return leaves;
+                }
                 match self.prerouting(&mut skb) {
                     HookResult::Ends(leaves) => leaves,
                     HookResult::On => self.input(skb),

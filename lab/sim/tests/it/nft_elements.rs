@@ -167,6 +167,29 @@ fn tables_of_equal_priority_run_latest_first() {
     assert!(without.contains("dropped"), "{without}");
 }
 
+/// As `nft -j` lists them: handles grow with time within a table.
+#[test]
+fn a_chain_that_is_younger_than_its_tables_rules_has_no_known_order() {
+    let iptables = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j REJECT\nCOMMIT\n";
+    let table = |name: &str, chain: &str, chain_handle: u32, rule_handle: u32| {
+        format!(
+            "{{\"table\":{{\"family\":\"ip\",\"name\":\"{name}\"}}}},\
+             {{\"chain\":{{\"family\":\"ip\",\"table\":\"{name}\",\"name\":\"{chain}\",\"handle\":{chain_handle},\"type\":\"filter\",\"hook\":\"input\",\"prio\":0,\"policy\":\"accept\"}}}},\
+             {{\"rule\":{{\"family\":\"ip\",\"table\":\"{name}\",\"chain\":\"{chain}\",\"handle\":{rule_handle},\"expr\":[{{\"drop\":null}}]}}}}"
+        )
+    };
+    for (first, second, expected) in [
+        (table("filter", "INPUT", 1, 2), table("t", "c", 1, 2), "dropped"),
+        (table("filter", "INPUT", 1, 2), table("t", "c", 3, 2), "dropped"),
+        (table("filter", "INPUT", 3, 2), table("t", "c", 1, 2), "is not known"),
+        (table("t", "c", 1, 2), table("filter", "INPUT", 3, 2), "rejected"),
+        (table("t", "c", 3, 2), table("filter", "INPUT", 1, 2), "is not known"),
+    ] {
+        let found = call(&network(&format!("{{\"nftables\":[{first},{second}]}}"), iptables));
+        assert!(found.contains(expected), "{first},{second}: {found}");
+    }
+}
+
 #[test]
 fn translations_of_equal_priority_run_latest_first() {
     let own = "table ip t {\n\tchain c {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tip daddr 10.96.0.10 dnat to 10.244.0.2:8080\n\t}\n}\n";

@@ -3,6 +3,7 @@
 use crate::support::{Plan, outcomes, tcp};
 use svclab_sim::network::Network;
 use svclab_sim::nft::Ruleset;
+use svclab_sim::render;
 
 fn cluster(nft: &str) -> Network {
     Plan { nft: nft.to_owned(), ..Plan::new("") }.build()
@@ -80,6 +81,11 @@ fn a_bridges_own_ingress_chain_sees_only_what_the_bridge_receives() {
     let own = chain("netdev", "ingress device \"cni0\" priority 0", "tcp dport { 22, 8080 } drop");
     assert!(call(&own, "pod-a", "172.18.0.2:22").contains("dropped"));
     assert!(call(&own, "pod-a", "10.244.0.3:8080").contains("answers, saw"));
+    for hook in ["ingress", "egress"] {
+        let own = chain("netdev", &format!("{hook} device \"lo\" priority 0"), "tcp dport 22 drop");
+        assert!(call(&own, "node-a", "172.18.0.2:22").contains("dropped"), "{hook}");
+        assert!(call(&own, "client", "172.18.0.2:22").contains("answers, saw"), "{hook}");
+    }
     let port = chain("netdev", "egress device \"veth1\" priority 0", "tcp dport 8080 drop");
     for from in ["pod-a", "client"] {
         assert!(call(&port, from, "10.244.0.3:8080").contains("dropped"), "{from}");
@@ -130,6 +136,14 @@ fn arp_chains_see_requests_and_replies() {
     let network = network.build();
     let found = outcomes(&network, &tcp(&network, "client", "10.244.0.2:8080"));
     assert!(found.contains("answers, saw"), "a permanent neighbour needs no request: {found}");
+}
+
+#[test]
+fn a_lost_request_is_a_step_of_the_path() {
+    let network = cluster(&chain("arp", "input priority 0", "arp operation request drop"));
+    let found = network.outcomes(&tcp(&network, "client", "172.18.0.2:22")).unwrap();
+    let tree = render::tree(&found);
+    assert!(tree.contains("node-a: ARP request from 172.18.0.100 to 172.18.0.2"), "{tree}");
 }
 
 /// nft 1.0.6 prints no `dev`.

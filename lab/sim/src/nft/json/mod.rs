@@ -3,6 +3,8 @@
 mod expression;
 mod statement;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{BaseChain, Chain, DeclaredType, NftReadError, Rule, Ruleset, Set, SetData, Table, TableFamily};
@@ -39,11 +41,13 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
         return wrong("expected an object with a list \"nftables\"");
     };
     let mut ruleset = Ruleset::default();
+    let mut handles = Handles::default();
     for object in all.iter().filter_map(Value::as_object).flatten() {
         match object {
             (kind, value) if kind == "table" => ruleset.tables.push(table(value)?),
             (kind, value) if kind == "chain" => {
                 let chain = chain(value)?;
+                handles.note(value, &chain.name);
                 of(&mut ruleset, value, kind)?.chains.push(chain);
             }
             (kind, value) if kind == "set" || kind == "map" => {
@@ -53,6 +57,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
             (kind, value) if kind == "rule" => {
                 let name = needed(value, "chain", "a rule")?;
                 let rule = rule(value);
+                handles.note(value, "");
                 let table = of(&mut ruleset, value, kind)?;
                 match table.chains.iter_mut().find(|chain| chain.name == name) {
                     Some(chain) => chain.rules.push(rule),
@@ -69,8 +74,32 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
     }
     for table in &mut ruleset.tables {
         table.by_iptables = table.has_chains_of_iptables();
+        handles.mark_late_chains(table);
     }
     Ok(ruleset)
+}
+
+/// Handles of chains, and the lowest of each table's rules (without name). A table's handles grow with time.
+#[derive(Default)]
+struct Handles(BTreeMap<(String, String, String), u64>);
+
+impl Handles {
+    fn note(&mut self, value: &Value, chain: &str) {
+        let key = (text(value, "family"), text(value, "table"));
+        let (Some(family), Some(table)) = key else { return };
+        let Some(handle) = value.get("handle").and_then(Value::as_u64) else { return };
+        let lowest = self.0.entry((family, table, chain.to_owned())).or_insert(handle);
+        *lowest = handle.min(*lowest);
+    }
+
+    fn mark_late_chains(&self, table: &mut Table) {
+        let of = |chain: &str| self.0.get(&(table.family.to_string(), table.name.clone(), chain.to_owned())).copied();
+        let Some(first_rule) = of("") else { return };
+        let late: Vec<bool> =
+            table.chains.iter().map(|chain| of(&chain.name).is_some_and(|at| at > first_rule)).collect();
+        let base = table.chains.iter_mut().zip(late).filter_map(|(chain, late)| Some((chain.base.as_mut()?, late)));
+        base.for_each(|(base, late)| base.late = late);
+    }
 }
 
 fn of<'a>(ruleset: &'a mut Ruleset, value: &Value, kind: &str) -> ReadResult<&'a mut Table> {
@@ -116,6 +145,7 @@ fn chain(value: &Value) -> ReadResult<Chain> {
                 ChainPolicy::Accept
             },
             hook,
+            late: false,
         }),
         _ => None,
     };

@@ -188,7 +188,7 @@ fn base(tokens: &mut Tokens<'_>, family: TableFamily) -> ReadResult<BaseChain> {
             priority += factor * more;
         }
     }
-    let mut base = BaseChain { kind, hook, priority, devices: Some(devices), policy: ChainPolicy::Accept };
+    let mut base = BaseChain { kind, hook, priority, devices: Some(devices), policy: ChainPolicy::Accept, late: false };
     tokens.take(";");
     if tokens.take("policy") {
         base.policy = policy(tokens)?;

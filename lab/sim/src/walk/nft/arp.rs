@@ -45,6 +45,7 @@ impl<'a> Walker<'a> {
         };
         let is_open = |event: &Event| matches!(event, Event::Undecided { .. } | Event::Assumed { .. });
         if lost.is_some() || events.iter().any(is_open) {
+            self.note(Event::Arp { host: self.host.name.clone(), request: operation == REQUEST, sender, target });
             self.trace.extend(events);
         }
         lost

@@ -114,7 +114,7 @@ impl<F: Fn(Family) -> bool> Hooks<'_, F> {
         }
         for (of, all) in [(Family::V4, &mut program.v4), (Family::V6, &mut program.v6)] {
             if family.sees(of) {
-                let entry = BaseChainRef { beside: self.beside(&ruleset, base, of), ..entry };
+                let entry = BaseChainRef { beside: self.beside(&ruleset, base, hook, of), ..entry };
                 let at = &mut all[hook as usize];
                 if base.kind == "nat" { at.nats.push(entry) } else { at.filters.push(entry) }
             }
@@ -127,16 +127,21 @@ impl<F: Fn(Family) -> bool> Hooks<'_, F> {
         known.map(|device| DeviceChain { device: Some(device), base: entry }).collect()
     }
 
-    /// Tables are listed as they were made, those of iptables-nft too.
-    fn beside(&self, ruleset: &Ruleset, base: &BaseChain, family: Family) -> BesideIptables {
+    /// Tables are listed as they were made, those of iptables-nft too. iptables-nft makes chains when they get rules, so
+    /// the older table may have the younger chain.
+    fn beside(&self, ruleset: &Ruleset, base: &BaseChain, hook: Hook, family: Family) -> BesideIptables {
         let iptables = iptables_table(&base.kind, base.priority).filter(|_| (self.beside_iptables)(family));
         let Some(iptables) = iptables else { return BesideIptables::Before };
         let own = if family == Family::V4 { TableFamily::Ip } else { TableFamily::Ip6 };
         let listed = |table: &Table| table.by_iptables && table.family == own && table.name == iptables.name();
-        match ruleset.tables.iter().position(listed) {
-            Some(at) if at < self.table => BesideIptables::Before,
-            Some(_) => BesideIptables::After,
-            None => BesideIptables::Unknown,
+        let Some(at) = ruleset.tables.iter().position(listed) else { return BesideIptables::Unknown };
+        let other = ruleset.tables[at].chains.iter().find(|chain| chain.name == hook.chain());
+        let Some(other) = other.and_then(|chain| chain.base.as_ref()) else { return BesideIptables::Before };
+        match at < self.table {
+            true if other.late => BesideIptables::Unknown,
+            true => BesideIptables::Before,
+            false if base.late => BesideIptables::Unknown,
+            false => BesideIptables::After,
         }
     }
 }
