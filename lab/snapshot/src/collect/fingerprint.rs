@@ -11,6 +11,7 @@ use crate::network::Network;
 
 /// Changes with every packet or connection.
 const CONNECTIONS: &str = "net.netfilter.nf_conntrack_count";
+const MOST_CONNECTIONS: &str = "net.netfilter.nf_conntrack_max";
 
 /// Returns the fingerprint of the node's rules, network, settings and proxy configuration.
 pub(super) async fn read(proxy: &LocalProxy, limits: Limits) -> u64 {
@@ -32,7 +33,9 @@ pub(super) async fn read(proxy: &LocalProxy, limits: Limits) -> u64 {
     let network = network.0.map(without_learned);
     let links = network.iter().flat_map(|network| &network.links).map(|link| link.name.as_str());
     let mut settings = sysctls::read(links);
-    settings.remove(CONNECTIONS);
+    let connections = settings.remove(CONNECTIONS);
+    let is_full = |count: &str| settings.get(MOST_CONNECTIONS).is_some_and(|most| number(count) >= number(most));
+    connections.is_some_and(|count| is_full(&count)).hash(&mut hasher);
     settings.hash(&mut hasher);
     serde_json::to_string(&(&network, programs.0)).unwrap_or_default().hash(&mut hasher);
     match &proxy.config {
@@ -64,6 +67,10 @@ async fn legacy(limits: Limits) -> Vec<String> {
         }
     }
     texts
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
 }
 
 fn without_learned(network: Network) -> Network {

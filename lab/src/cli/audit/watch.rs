@@ -76,8 +76,8 @@ pub(super) async fn watch(
         let start = Instant::now();
         match auditor.look(start).await {
             Ok(Some(report)) if served => auditor.tell(&report),
-            Ok(Some(report)) => print(&report)?,
-            Ok(None) => {}
+            Ok(Some(report)) if auditor.confirmation.pending() == 0 => print(&report)?,
+            Ok(_) => {}
             Err(why) => auditor.fail(why),
         }
         tokio::time::sleep_until(auditor.next(start).into()).await;
@@ -106,8 +106,8 @@ struct Auditor {
 }
 
 impl Auditor {
-    /// Reads the node, and audits it if it has changed. Returns a report in which every finding is confirmed; `None` if
-    /// the last one still holds, or findings wait for confirmation.
+    /// Reads the node, and audits it if it has changed. Returns a report of the confirmed findings; `None` if the last one
+    /// still holds.
     async fn look(&mut self, start: Instant) -> Result<Option<Report>, String> {
         self.watch.ready().map_err(|unread| format!("{}: {}", unread.what, unread.why))?;
         let mark = self.watch.mark().await;
@@ -151,7 +151,7 @@ impl Auditor {
         status.pending = pending;
         drop((status, snapshot));
         heap::trim();
-        Ok((pending == 0).then_some(report))
+        Ok(Some(report))
     }
 
     async fn audit(&self, snapshot: Snapshot) -> Result<(Report, Snapshot), String> {
