@@ -102,12 +102,15 @@ fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> Host
         Some(bridge) => interface.port_of(bridge, link.hairpin).isolated(link.isolated),
         None => interface,
     }
-    .state(state(link))
+    .state(state(network, link))
 }
 
-fn state(link: &Link) -> LinkState {
+fn state(network: &Network, link: &Link) -> LinkState {
+    let is_port = |other: &Link| other.controller.as_ref() == Some(&link.name);
     match (link.up, link.carrier, link.port_state.as_deref()) {
         (false, _, _) => LinkState::Down,
+        // A node without pods: the pod that calls is the bridge's first port, and gives it a carrier.
+        (true, Some(false), _) if is_bridge(network, &link.name) && !network.links.iter().any(is_port) => LinkState::Up,
         (true, Some(false), _) => LinkState::NoCarrier,
         (true, _, Some(state)) if state != "forwarding" => LinkState::Blocked,
         (true, _, _) => LinkState::Up,
@@ -143,7 +146,7 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
         // The kernel leaves out ways by interfaces that are down.
         let is_up = |hop: &&Hop| {
             let link = network.links.iter().find(|link| hop.interface.as_ref() == Some(&link.name));
-            link.is_some_and(|link| state(link) == LinkState::Up)
+            link.is_some_and(|link| state(network, link) == LinkState::Up)
         };
         let hop = route.hops.iter().find(is_up).or_else(|| route.hops.first())?;
         let Some(interface) =
@@ -319,5 +322,22 @@ mod tests {
         };
         assert_eq!(names(&[]), ["lo", "eth0", "cali1", "kube-ipvs0"]);
         assert_eq!(names(&["lo", "cali1", "eth0"]), ["lo", "cali1", "eth0", "kube-ipvs0"], "that is down");
+    }
+
+    #[test]
+    fn a_bridge_without_ports_gets_its_carrier_from_the_first_pod() {
+        let link = |name: &str, kind: &str, controller: Option<&str>| Link {
+            name: name.to_owned(),
+            kind: Some(kind.to_owned()),
+            up: true,
+            carrier: Some(false),
+            controller: controller.map(str::to_owned),
+            ..Link::default()
+        };
+        let mut network = Network { links: vec![link("cni0", "bridge", None)], ..Network::default() };
+        assert_eq!(state(&network, &network.links[0]), LinkState::Up);
+        network.links.push(link("veth1", "veth", Some("cni0")));
+        assert_eq!(state(&network, &network.links[0]), LinkState::NoCarrier);
+        assert_eq!(state(&network, &network.links[1]), LinkState::NoCarrier);
     }
 }
