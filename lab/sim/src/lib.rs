@@ -63,6 +63,7 @@ pub mod fraction;
 pub mod hook;
 pub mod host;
 pub mod ipvs;
+mod link_state;
 pub mod masked;
 mod names;
 pub mod network;

@@ -3,7 +3,6 @@
 mod address;
 mod build;
 mod ipsec;
-mod link_state;
 pub(crate) mod policy;
 pub(crate) mod route;
 mod route_to;
@@ -13,11 +12,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use crate::link_state::LinkState;
 pub use crate::sysctl::{InterfaceSysctls, Sysctls};
 pub use address::{Address, AddressError, Scope};
 pub use build::{HostBuilder, HostError, HostProblem};
 pub use ipsec::{IpsecDirection, IpsecPolicy};
-pub use link_state::LinkState;
 pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
 pub use route_to::RouteTo;

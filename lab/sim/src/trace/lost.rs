@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{NotModelled, RuleRef};
 use crate::hook::Hook;
-use crate::host::LinkState;
+use crate::link_state::LinkState;
 use crate::rules::TableName;
 
 /// A drop's reason.
