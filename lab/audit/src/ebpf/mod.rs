@@ -69,22 +69,26 @@ const PLACES: usize = 3;
 
 impl ProgramGroup<'_> {
     fn sentence(&self, place: Option<&str>) -> String {
+        let owner = self.owner.map(|owner| format!(" ({owner})")).unwrap_or_default();
+        format!("{} runs {}{owner}", self.place(place), self.title())
+    }
+
+    fn place(&self, place: Option<&str>) -> String {
         let hook = self.program.hook.name();
         let first = self.places.first().copied();
-        let place = match (self.program.cgroup.is_some(), place.filter(|_| self.places.len() <= PLACES).or(first)) {
+        match (self.program.cgroup.is_some(), place.filter(|_| self.places.len() <= PLACES).or(first)) {
             (true, Some(cgroup)) => format!("{hook} of cgroup {cgroup}"),
             (false, Some(interface)) if self.places.len() > PLACES => {
                 format!("{hook} of {interface} and {} more interfaces", self.places.len() - 1)
             }
             (false, Some(interface)) => format!("{hook} of {interface}"),
             (_, None) => format!("{hook} of the node"),
-        };
-        format!("{place} runs {}", self.title())
+        }
     }
 
     fn title(&self) -> String {
         let program = self.program;
-        let name = match (program.name.as_str(), &program.filter, program.id) {
+        match (program.name.as_str(), &program.filter, program.id) {
             ("", Some(filter), _) => format!("the program {filter}"),
             ("", None, Some(id)) => format!("the program with id {id}"),
             ("", None, None) => {
@@ -93,10 +97,6 @@ impl ProgramGroup<'_> {
                 format!("a tc filter ({}: {actions})", program.kind)
             }
             (name, _, _) => format!("the program {name}"),
-        };
-        match self.owner {
-            Some(owner) => format!("{name} ({owner})"),
-            None => name,
         }
     }
 }
@@ -194,12 +194,12 @@ impl<'a> AttachedPrograms<'a> {
         places.collect()
     }
 
-    /// Returns the owner of programs that can translate Services, and the sentences of those programs.
+    /// Returns the owner of programs that can translate Services, with those programs and their places.
     #[must_use]
     pub fn translator(&self) -> Option<(&'static str, Vec<String>)> {
         let owner = self.groups.iter().find_map(|group| group.owner.filter(|owner| can_translate_services(owner)))?;
         let own = self.groups.iter().filter(|group| group.owner == Some(owner));
-        Some((owner, own.map(|group| group.sentence(None)).collect()))
+        Some((owner, own.map(|group| format!("{} at {}", group.title(), group.place(None))).collect()))
     }
 }
 

@@ -131,7 +131,12 @@ fn a_node_whose_services_cilium_serves_is_one_sentence() {
         let [why] = found.not_judged.as_slice() else { panic!("{:?}", found.not_judged) };
         assert_eq!(why.count, found.calls);
         assert!(why.why.starts_with("Cilium serves this node's Services by eBPF programs"), "{}", why.why);
-        assert!(why.why.contains("tc ingress of ") && why.why.contains("connect4 of cgroup /"), "{}", why.why);
+        assert!(
+            why.why.contains("the program cil_from_contai at tc ingress of ")
+                && why.why.contains(" at connect4 of cgroup /)"),
+            "{}",
+            why.why
+        );
     }
 }
 
