@@ -44,9 +44,9 @@ impl Bare {
         link(&mut network, OUTSIDE, None);
         link(&mut network, PODS, None);
         let mut around = around.clone();
+        let near = self.near(caller, named);
         for own in &self.own {
-            let is_near = self.near(caller, named).contains(own);
-            address(&mut network, if is_near { input } else { OUTSIDE }, *own);
+            address(&mut network, if near.contains(own) { input } else { OUTSIDE }, *own);
         }
         let virtual_addresses: BTreeSet<IpAddr> =
             state.servers.services.iter().map(|service| service.address.ip()).collect();
@@ -83,6 +83,10 @@ impl Bare {
             Snapshot { network: Some(network), sets: self.has_sets.then(String::new), ..Snapshot::default() };
         let mut machines = Machines::build(&snapshot, state, &around)?;
         machines.assumed.extend(self.assumed(named));
+        if !near.is_empty() {
+            let near: Vec<String> = near.iter().map(ToString::to_string).collect();
+            machines.assumed.insert(format!("addresses: {} on the caller's interface", near.join(", ")));
+        }
         Ok(machines)
     }
 

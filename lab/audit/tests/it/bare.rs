@@ -28,7 +28,8 @@ fn call(rules: &str, own: &[&str], input: Option<&str>, from: &str, to: &str) ->
     match explain(NodeFacts::Bare(&Bare { own, has_sets: false }), &state, &call) {
         Ok(found) => {
             let all = found.outcomes.outcomes.iter();
-            all.map(|one| render::verdict(&found.machines.network, &one.verdict)).collect::<Vec<_>>().join("\n")
+            let verdicts = all.map(|one| render::verdict(&found.machines.network, &one.verdict));
+            verdicts.chain(found.assumed.iter().cloned()).collect::<Vec<_>>().join("\n")
         }
         Err(error) => error.to_string(),
     }
@@ -50,6 +51,7 @@ fn a_redirected_packet_reaches_the_address_of_its_interface() {
                     found.contains(&format!("answers at {at}:8080 and sees {from}")),
                     "{rules}{from} {to}: {found}"
                 );
+                assert!(found.contains(&format!("addresses: {at}/24 on the caller's interface")), "{found}");
             }
         }
         let unknown = call(rules, &[own], None, "198.51.100.7", "192.0.2.1:80");

@@ -133,6 +133,8 @@ pub struct Network {
     states: HostStates,
     /// Milliseconds.
     clock: u64,
+    /// Whether any machine has chains that see frames.
+    sees_frames: bool,
 }
 
 impl Network {
@@ -145,6 +147,7 @@ impl Network {
     /// Adds a machine without links.
     pub fn add(&mut self, host: impl Into<Arc<Host>>) -> HostId {
         let host = host.into();
+        self.sees_frames |= host.nft.sees_frames();
         Arc::make_mut(&mut self.link_of).push(vec![None; host.interfaces.len()]);
         Arc::make_mut(&mut self.hosts).push(host);
         HostId(self.hosts.len() - 1)
@@ -176,6 +179,7 @@ impl Network {
     /// Replaces a machine. Its links and state remain, so the interfaces must be the same in the same order.
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
+        self.sees_frames |= host.nft.sees_frames();
         Arc::make_mut(&mut self.link_of)[id.0].resize(host.interfaces.len(), None);
         if let Some(state) = self.states.get_mut(&id.0) {
             state.rules_changed(&host);

@@ -196,16 +196,16 @@ impl NetworkWalk<'_> {
         trace: &mut Trace,
     ) -> Option<(usize, DropReason)> {
         let network = self.network;
-        let this = &network.hosts[host];
-        let near = self.port_or_interface(host, interface, next_hop)?;
-        let is_permanent =
-            this.neighbours.contains(&(near, next_hop)) || this.resolved.contains(&(interface, next_hop));
-        let (far, far_interface) = network.neighbour(host, near, next_hop)?;
-        let that = &network.hosts[far];
-        let is_known = is_permanent || self.learned.contains(&(host, next_hop));
-        if next_hop.is_ipv6() || is_known || !(this.nft.sees_arp() || that.nft.sees_arp()) {
+        if !network.sees_frames || next_hop.is_ipv6() || self.learned.contains(&(host, next_hop)) {
             return None;
         }
+        let this = &network.hosts[host];
+        let near = self.port_or_interface(host, interface, next_hop)?;
+        if this.neighbours.contains(&(near, next_hop)) || this.resolved.contains(&(interface, next_hop)) {
+            return None;
+        }
+        let (far, far_interface) = network.neighbour(host, near, next_hop)?;
+        let that = &network.hosts[far];
         let own = Some(packet.source).filter(|source| this.is_local(*source));
         let sender = own.or_else(|| this.masquerade_source(interface, next_hop, next_hop)).unwrap_or(packet.source);
         let mut steps = vec![(host, REQUEST, ArpWay::Out(interface, next_hop))];

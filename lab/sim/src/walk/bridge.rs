@@ -96,7 +96,7 @@ impl Walker<'_> {
         if let HookResult::Ends(leaves) = self.nft_device(interface, false, skb) {
             return HookResult::Ends(leaves);
         }
-        if !self.host.bridge_of.contains(&Some(interface)) {
+        if !self.host.nft.sees_frames() || !self.host.bridge_of.contains(&Some(interface)) {
             return HookResult::On;
         }
         // Without a port the packet is lost on the link.

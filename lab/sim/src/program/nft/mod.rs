@@ -295,8 +295,8 @@ impl NftProgram {
         all.iter().any(|at| !at.nats.is_empty())
     }
 
-    /// Whether ARP packets pass chains.
-    pub(crate) fn sees_arp(&self) -> bool {
+    /// Whether chains see frames, and ARP packets.
+    pub(crate) fn sees_frames(&self) -> bool {
         let by_hook = self.arp.iter().chain(&self.bridge).any(|chains| !chains.is_empty());
         by_hook || !self.ingress.is_empty() || !self.egress.is_empty()
     }
