@@ -54,7 +54,7 @@ impl Surroundings<'_> {
             host = host.interface(with_single(NEAR, &station.addresses));
         }
         for (number, way) in station.ways.iter().enumerate() {
-            host = host.interface(self.interface(&way_interface(number), way, station));
+            host = host.interface(self.interface(&way_interface(number), way, station, number));
         }
         let is_behind = !matches!(station.ways.first(), Some(StationWay::Link(_)));
         if !is_behind {
@@ -83,10 +83,14 @@ impl Surroundings<'_> {
         self.towards_others(host, station)
     }
 
-    fn interface(&self, name: &str, way: &StationWay, station: &Station) -> HostInterface {
+    fn interface(&self, name: &str, way: &StationWay, station: &Station, number: usize) -> HostInterface {
         match way {
             StationWay::Link(link) => {
-                let own = link.addresses.iter().map(|own| (*own, self.length(link, *own)));
+                // The network that two links share is the first's: the other machines are there.
+                let earlier = || station.ways.iter().take(number).filter_map(StationWay::link);
+                let is_shared = |own: IpAddr| earlier().any(|link| link.addresses.contains(&own));
+                let length = |own| if is_shared(own) { bits(own) } else { self.length(link, own) };
+                let own = link.addresses.iter().map(|own| (*own, length(*own)));
                 own.fold(HostInterface::new(name), |near, (own, length)| near.address(own, length))
             }
             StationWay::Behind(_) => with_single(name, &station.addresses),

@@ -40,15 +40,21 @@ pub(super) struct StationLink {
 
 impl Station {
     pub(super) fn links(&self) -> impl Iterator<Item = &StationLink> {
-        self.ways.iter().filter_map(|way| match way {
-            StationWay::Link(link) => Some(link),
-            StationWay::Behind(_) => None,
-        })
+        self.ways.iter().filter_map(StationWay::link)
     }
 
     /// Returns the machine's addresses, without those behind it.
     pub(super) fn own(&self) -> impl Iterator<Item = IpAddr> {
         self.links().flat_map(|link| &link.addresses).chain(&self.addresses).copied()
+    }
+}
+
+impl StationWay {
+    pub(super) fn link(&self) -> Option<&StationLink> {
+        match self {
+            StationWay::Link(link) => Some(link),
+            StationWay::Behind(_) => None,
+        }
     }
 }
 
@@ -145,6 +151,10 @@ impl<'a> Finder<'a> {
                 self.link(&interface, next_hop, &peer.name);
                 continue;
             }
+            // A pod of the node is behind no gateway, whatever the default routes of other tables.
+            if self.is_pod(address) {
+                continue;
+            }
             let gateway = self.gateway_name(next_hop);
             self.link(&interface, next_hop, &gateway);
             let station = self.station(&peer.name);
@@ -184,6 +194,12 @@ impl<'a> Finder<'a> {
 
     fn is_direct(&self, address: IpAddr) -> bool {
         matches!(self.node.place_of(address), RouteTo::Out { next_hop, .. } if next_hop == address)
+    }
+
+    /// Whether the address is on a bridge, or alone on its link.
+    fn is_pod(&self, address: IpAddr) -> bool {
+        matches!(self.node.place_of(address),
+            RouteTo::Out { next_hop, interface } if next_hop == address && !self.shared.contains(&interface))
     }
 
     fn gateway_name(&self, next_hop: IpAddr) -> String {
