@@ -142,6 +142,7 @@ impl Wiring<'_> {
                 name: name.to_owned(),
                 kind: kind.map(str::to_owned),
                 up: true,
+                carrier: Some(true),
                 controller: controller.map(str::to_owned),
                 hairpin: controller.is_some(),
                 ..Link::default()

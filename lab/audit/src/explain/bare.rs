@@ -128,6 +128,7 @@ fn link(network: &mut Network, name: &str, kind: Option<&str>) {
         name: name.to_owned(),
         kind: kind.map(str::to_owned),
         up: true,
+        carrier: Some(true),
         ..Link::default()
     });
 }

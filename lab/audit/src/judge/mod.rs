@@ -190,7 +190,12 @@ impl Judge<'_> {
             Found::Refused { at, .. } if *at == flow.to => FaultKind::NotTranslated,
             Found::Rejected { .. } | Found::Refused { .. } => FaultKind::Rejected,
             Found::Dropped {
-                why: DropReason::Rule(_) | DropReason::NftRule(_) | DropReason::Policy(..) | DropReason::NftPolicy(_),
+                why:
+                    DropReason::Rule(_)
+                    | DropReason::NftRule(_)
+                    | DropReason::Policy(..)
+                    | DropReason::NftPolicy(_)
+                    | DropReason::Link(..),
                 ..
             } => FaultKind::Dropped,
             // The packet was forwarded without translation to an address that no machine has.

@@ -31,6 +31,11 @@ impl NodeInputs<'_> {
         if snapshot.sysctls.is_empty() {
             assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
         }
+        if network.links.iter().any(|link| link.name != LOOPBACK && link.carrier.is_none()) {
+            let unknown =
+                "interfaces have a carrier, and no port of a bridge is isolated: the archive does not list it";
+            assumed.insert(unknown.to_owned());
+        }
         let mut host = Host::builder(name).all_routes().sysctls(settings.machine());
         for link in in_order(network) {
             if link.name == LOOPBACK {
@@ -164,7 +169,7 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
             assumed.insert(format!("of the {all} ways of the route to {to} the one{via} dev {interface} is taken"));
         }
         // A local address as gateway means that destinations are neighbours (`fib_check_nh_v4_gw`).
-        let made = match hop.via.filter(|gateway| !is_local(network, *gateway)) {
+        let made = match hop.via.filter(|gateway| !is_local(network, interface, *gateway)) {
             Some(gateway) => Route::via(to, gateway, interface),
             None => Route::link(to, interface),
         };
@@ -194,9 +199,11 @@ fn ipsec(network: &Network) -> Vec<IpsecPolicy> {
     policies.collect()
 }
 
-fn is_local(network: &Network, address: IpAddr) -> bool {
-    network.addresses.iter().any(|own| own.address.addr() == address)
-        || network.routes.iter().any(|route| route.kind == "local" && route.to.contains(&address))
+fn is_local(network: &Network, interface: &str, address: IpAddr) -> bool {
+    let is_here = |hop: &Hop| hop.interface.as_deref() == Some(interface);
+    let mut local = network.routes.iter().filter(|route| route.kind == "local" && route.hops.iter().any(is_here));
+    network.addresses.iter().any(|own| own.interface == interface && own.address.addr() == address)
+        || local.any(|route| route.to.contains(&address))
 }
 
 fn is_own(network: &Network, to: IpNet) -> bool {

@@ -74,3 +74,15 @@ fn a_full_connection_table_is_a_finding() {
     full.conntrack.insert("drop".to_owned(), 7);
     assert_eq!(only(&full).kind, "conntrack-full");
 }
+
+/// The kernel removes the routes of an interface that is set down.
+#[test]
+fn an_interface_that_is_down_is_one_finding() {
+    let mut broken = healthy(Mode::Iptables);
+    let network = broken.network.as_mut().unwrap();
+    network.links.iter_mut().filter(|link| link.name == "cni0").for_each(|link| link.up = false);
+    network.routes.retain(|route| route.hops.iter().all(|hop| hop.interface.as_deref() != Some("cni0")));
+    let finding = only(&broken);
+    assert_eq!(finding.cause, "interface cni0 is down");
+    assert!(finding.service_count > 1, "{finding:?}");
+}

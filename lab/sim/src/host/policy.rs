@@ -13,6 +13,9 @@ pub const MAIN_TABLE: u32 = 254;
 /// `RT_TABLE_LOCAL`.
 pub const LOCAL_TABLE: u32 = 255;
 
+/// `RT_TABLE_DEFAULT`.
+const DEFAULT_TABLE: u32 = 253;
+
 /// The action of a policy routing rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -100,6 +103,18 @@ impl RoutingPolicy {
 
     pub(super) fn rules_of(&self, like: IpAddr) -> &[Selector] {
         if like.is_ipv4() { &self.v4 } else { &self.v6 }
+    }
+
+    /// Whether the family has no rules but the kernel's: the local, the main and the default table.
+    pub(super) fn is_usual(&self, like: IpAddr) -> bool {
+        let mut tables = self.rules_of(like).iter().map(|selector| match selector.rule.action {
+            PolicyAction::Lookup { table, suppress: None } if selector.holds_always() => table,
+            _ => 0,
+        });
+        let usual = [LOCAL_TABLE, MAIN_TABLE];
+        let is_default = |table| table == DEFAULT_TABLE && !self.tables.contains_key(&DEFAULT_TABLE);
+        self.rules_of(like).is_empty()
+            || usual.into_iter().all(|table| tables.next() == Some(table)) && tables.all(is_default)
     }
 
     pub(super) fn table(&self, table: u32) -> Option<&[ResolvedRoute]> {

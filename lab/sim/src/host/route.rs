@@ -142,23 +142,35 @@ impl Host {
         self.look_up(&RouteQuery::out(to))
     }
 
-    /// Models `fib_rules_lookup`; without policy rules, looks up the local, then the main table.
+    /// Models `fib_rules_lookup`; without policy rules there are the kernel's.
     pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
-        if self.policy.rules_of(look.to).is_empty() {
-            let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
-            return decided.unwrap_or(RouteDecision::NoRoute);
+        if self.policy.is_usual(look.to) {
+            return self.in_merged_tables(look.to).unwrap_or(RouteDecision::NoRoute);
         }
         self.policy.decide(self, look)
     }
 
+    /// Without rules of its own, a node has one trie for the local and the main table of IPv4: the longest prefix wins,
+    /// the local one among equals (`fib_trie_alias`, `fib_unmerge`).
+    fn in_merged_tables(&self, to: IpAddr) -> Option<RouteDecision> {
+        let local = self.policy.table(LOCAL_TABLE).into_iter().flatten().find(|route| route.to.contains(to));
+        let main = self.routes.iter().find(|route| route.to.contains(to)).filter(|_| to.is_ipv4());
+        let length = |route: &ResolvedRoute| route.to.prefix().unwrap_or(0);
+        let is_nearer = local.zip(main).is_some_and(|(local, main)| length(main) > length(local));
+        let decided = if is_nearer { self.own(to) } else { self.local_table(to) };
+        decided.or_else(|| self.in_table(&self.routes, to, None))
+    }
+
     pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
+        let decided = || self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None));
+        self.own(to).or_else(decided)
+    }
+
+    fn own(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
             return Some(RouteDecision::Local);
         }
-        if self.is_broadcast(to) {
-            return Some(RouteDecision::Broadcast);
-        }
-        self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
+        self.is_broadcast(to).then_some(RouteDecision::Broadcast)
     }
 
     /// Looks up a route; ignores routes with prefixes up to `suppressed`.

@@ -47,14 +47,13 @@ impl Host {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
         }
-        let has = |one: &&HostInterface| one.addresses.iter().any(|own| own.ip == to && to.is_ipv4() && own.secondary);
         let primary = |one: &HostInterface| {
-            let near = |own: &&Address| {
-                !own.secondary && Masked::network(own.ip, own.prefix).is_some_and(|network| network.contains(to))
-            };
-            one.addresses.iter().find(near).map(|own| own.ip)
+            let secondary = one.addresses.iter().find(|own| own.ip == to && to.is_ipv4() && own.secondary)?;
+            let network = Masked::network(to, secondary.prefix)?;
+            let fits = |own: &&Address| !own.secondary && own.prefix == secondary.prefix && network.contains(own.ip);
+            one.addresses.iter().find(fits).map(|own| own.ip)
         };
-        if let Some(primary) = self.interfaces.iter().find(has).and_then(primary) {
+        if let Some(primary) = self.interfaces.iter().find_map(primary) {
             return primary;
         }
         // A network of loopback is local as a whole.
