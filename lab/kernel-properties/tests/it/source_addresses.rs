@@ -93,6 +93,8 @@ fn of_simulator(snapshot: &Snapshot, to: IpAddr) -> String {
     let flow = Flow::tcp(machines.node, SocketAddr::new(to, 80));
     let source = machines.network.first_packet(&flow).map_or("none".to_owned(), |packet| packet.source.to_string());
     match machines.network.host(machines.node).way_to(to) {
+        // `__mkroute_output` refuses them; the simulator loses the packet.
+        RouteTo::Out { interface, .. } if source.starts_with("127.") && interface != "lo" => "nowhere".to_owned(),
         RouteTo::Itself => format!("here from {source}"),
         RouteTo::Out { interface, next_hop } => format!("{interface} to {next_hop} from {source}"),
         RouteTo::Nowhere => "nowhere".to_owned(),
