@@ -26,7 +26,7 @@ pub const VERSION: u32 = 1;
 pub const MANIFEST: &str = "manifest.json";
 /// The largest file in an archive, in bytes.
 pub const LARGEST_ENTRY: u64 = 512 << 20;
-/// The largest archive, in bytes.
+/// The largest archive, unpacked, in bytes.
 pub const LARGEST: u64 = 1 << 30;
 
 impl Snapshot {
@@ -38,7 +38,7 @@ impl Snapshot {
         write::write(self, to)
     }
 
-    /// Reads an archive.
+    /// Reads an archive, also if it is compressed by gzip.
     ///
     /// # Errors
     /// The archive has another format or a newer version, is damaged, or exceeds 1 GiB.

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
+use flate2::read::MultiGzDecoder;
 use tar::Archive;
 
 use super::entries::{self, ArchivePart, usual_source};
@@ -8,8 +9,16 @@ use super::write::checksum;
 use super::{ArchiveError, FORMAT, LARGEST, LARGEST_ENTRY, MANIFEST, Manifest, ManifestEntry, VERSION};
 use crate::Snapshot;
 
-pub(super) fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
-    let mut files = unpack(from)?;
+/// The first bytes of gzip (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+pub(super) fn read(mut from: impl Read) -> Result<Snapshot, ArchiveError> {
+    let mut first = Vec::new();
+    from.by_ref().take(GZIP.len() as u64).read_to_end(&mut first).map_err(ArchiveError::NotATar)?;
+    let is_compressed = first == GZIP;
+    let whole = io::Cursor::new(first).chain(from);
+    // Limits hold for unpacked bytes.
+    let mut files = if is_compressed { unpack(MultiGzDecoder::new(whole)) } else { unpack(whole) }?;
     let manifest = manifest(files.remove(MANIFEST).ok_or(ArchiveError::NoManifest)?)?;
     let mut snapshot = Snapshot::default();
     for entry in &manifest.entries {

@@ -1,5 +1,7 @@
 use std::io::Read;
 
+use flate2::Compression;
+use flate2::read::GzEncoder;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
 use proptest::prelude::*;
@@ -215,6 +217,40 @@ fn what_is_too_large_is_not_read() {
     header.set_cksum();
     let endless = header.as_bytes().chain(std::io::repeat(b'x'));
     assert!(matches!(Snapshot::read(endless), Err(ArchiveError::Large)));
+}
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    GzEncoder::new(bytes, Compression::fast()).read_to_end(&mut all).unwrap();
+    all
+}
+
+#[test]
+fn a_compressed_archive_is_read_within_the_same_limits() {
+    let mut archive = Vec::new();
+    snapshot().write(&mut archive).unwrap();
+    let small = compressed(&archive);
+    assert_eq!(Snapshot::read(&*small).unwrap(), snapshot());
+    assert!(Snapshot::read(&small[..small.len() / 2]).is_err());
+    assert!(matches!(Snapshot::read(&small[..12]), Err(ArchiveError::NotATar(_))));
+    assert!(matches!(Snapshot::read(&[0x1f, 0x8b][..]), Err(ArchiveError::NotATar(_))));
+
+    let mut header = Header::new_ustar();
+    header.set_path("rules/ipset").unwrap();
+    header.set_size(super::LARGEST_ENTRY + 1);
+    header.set_cksum();
+    let large = compressed(header.as_bytes());
+    assert!(matches!(Snapshot::read(&*large), Err(ArchiveError::LargeEntry { .. })));
+    // A small file that unpacks to an endless one.
+    header.set_path("unknown").unwrap();
+    header.set_size(u64::MAX / 4);
+    header.set_cksum();
+    let bomb = compressed(header.as_bytes())
+        .into_iter()
+        .chain(std::iter::repeat_n(compressed(&vec![b'x'; 16 << 20]), 65).flatten());
+    let bomb: Vec<u8> = bomb.collect();
+    assert!(bomb.len() < 8 << 20);
+    assert!(matches!(Snapshot::read(&*bomb), Err(ArchiveError::Large)));
 }
 
 proptest! {
