@@ -13,6 +13,7 @@ use svclab_audit::explain::{ExplainCall, Explained, NameError, Named, NodeFacts,
 use svclab_sim::assume::Assumptions;
 use svclab_sim::network::{Network, Outcomes, PacketVerdict};
 use svclab_sim::protocol::Protocol;
+use svclab_sim::render::printable;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::archive::ArchiveError;
 
@@ -84,7 +85,7 @@ pub(crate) fn text(
     for line in assumed {
         let _ = writeln!(text, "  {line}");
     }
-    text
+    printable(&text)
 }
 
 fn lines(node: &str, explained: &Explained) -> Vec<String> {
@@ -107,5 +108,6 @@ fn lines(node: &str, explained: &Explained) -> Vec<String> {
         Some(decided) => format!("decided by {}", decided.text),
         None => "no rule decided it: no rule translates, rejects or drops it on its way".to_owned(),
     });
+    lines.iter_mut().for_each(|line| *line = printable(line));
     lines
 }

@@ -173,7 +173,8 @@ pub fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(exit) => {
             if !exit.message.is_empty() {
-                eprintln!("svclab: {}", exit.message);
+                // Messages quote files of nodes.
+                eprintln!("svclab: {}", svclab_sim::render::printable(&exit.message));
             }
             ExitCode::from(exit.status)
         }

@@ -1,6 +1,8 @@
 use std::fmt::Write as _;
 
-use super::{ClusterFinding, ClusterReport, count, names, subject, visible};
+use svclab_sim::render::printable;
+
+use super::{ClusterFinding, ClusterReport, count, names, subject};
 use crate::report::{code, plain};
 
 /// Returns the report as Markdown.
@@ -38,7 +40,7 @@ pub fn markdown(report: &ClusterReport) -> String {
             let _ = writeln!(text, "- {}: {}", plain(&node.node), plain(&node.why));
         }
     }
-    visible(&text)
+    printable(&text)
 }
 
 fn one(text: &mut String, finding: &ClusterFinding, nodes: &str) {

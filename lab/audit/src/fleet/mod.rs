@@ -322,19 +322,6 @@ fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// Escapes control characters: names and comments of rules may have any.
-fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        if char.is_control() && char != '\n' {
-            out.extend(char.escape_default());
-        } else {
-            out.push(char);
-        }
-    }
-    out
-}
-
 /// The most names in a line.
 const NAMES: usize = 10;
 

@@ -1,6 +1,8 @@
 use std::fmt::Write as _;
 
-use super::{ClusterFinding, ClusterReport, UnjudgedNode, count, names, subject, visible};
+use svclab_sim::render::printable;
+
+use super::{ClusterFinding, ClusterReport, UnjudgedNode, count, names, subject};
 
 /// Returns the report for a terminal: counts, findings of every node, findings of some, and nodes that differ.
 #[must_use]
@@ -33,7 +35,7 @@ pub fn text(report: &ClusterReport) -> String {
     nodes(&mut text, "not judged", &report.not_judged);
     nodes(&mut text, "judged in part", &report.incomplete);
     let _ = writeln!(text, "\n{}", report.verdict());
-    visible(&text)
+    printable(&text)
 }
 
 fn one(text: &mut String, finding: &ClusterFinding, nodes: Option<&str>) {

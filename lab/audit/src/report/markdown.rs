@@ -3,9 +3,7 @@ use std::fmt::Write as _;
 use super::{by_kind, count, known, looked_at, services, subject, verdict};
 use crate::audit::{Finding, Report};
 
-/// Returns the Markdown.
-#[must_use]
-pub fn markdown(report: &Report) -> String {
+pub(super) fn markdown(report: &Report) -> String {
     let mut text = format!(
         "# Service proxy audit of {}\n\n{}.\n\n**{}.**\n",
         plain(&report.node),

@@ -1,4 +1,5 @@
-//! Reports of an audit: text, Markdown, HTML, JSON, JUnit XML, SARIF.
+//! Reports of an audit: text, Markdown, HTML, JSON, JUnit XML, SARIF. Control characters of the node's files are escaped
+//! ([`printable`]) or, in XML, replaced ([`crate::page`]).
 
 mod html;
 mod junit;
@@ -8,21 +9,33 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use svclab_sim::render::printable;
+
 use crate::audit::{Finding, Report};
 
 pub use html::html;
 pub use junit::junit;
-pub use markdown::markdown;
 pub(crate) use markdown::{code, plain};
 pub use sarif::sarif;
-pub use text::text;
+
+/// Returns a summary by kind, then every finding, with packets' paths if `ways`.
+#[must_use]
+pub fn text(report: &Report, ways: bool) -> String {
+    printable(&text::text(report, ways))
+}
+
+/// Returns the Markdown.
+#[must_use]
+pub fn markdown(report: &Report) -> String {
+    printable(&markdown::markdown(report))
+}
 
 /// Returns the fields of [`Report`] as JSON.
 ///
 /// # Errors
 /// Never: the fields are text and numbers.
 pub fn json(report: &Report) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(report).map(|text| text + "\n")
+    serde_json::to_string_pretty(report).map(|text| printable(&text) + "\n")
 }
 
 /// Returns counts, findings by kind, and the verdict.
@@ -32,7 +45,7 @@ pub fn summary(report: &Report) -> String {
     for (kind, title, all) in by_kind(report) {
         text += &format!("  {:>5}  {kind:<18} {title}\n", all.len());
     }
-    text + &format!("{}\n", verdict(report))
+    printable(&(text + &format!("{}\n", verdict(report))))
 }
 
 /// Returns the first lines: what was judged, and what was not looked at.

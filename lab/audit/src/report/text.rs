@@ -3,9 +3,7 @@ use std::fmt::Write as _;
 use super::{by_kind, count, head, known, services, subject, verdict};
 use crate::audit::{Finding, Report};
 
-/// Returns a summary by kind, then every finding, with packets' paths if `ways`.
-#[must_use]
-pub fn text(report: &Report, ways: bool) -> String {
+pub(super) fn text(report: &Report, ways: bool) -> String {
     let mut text = head(report);
     for (kind, title, all) in by_kind(report) {
         let _ = writeln!(text, "  {:>5}  {kind:<18} {title}", all.len());

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use svclab_audit::audit::{AuditOptions, Report, audit};
 use svclab_audit::{NodeError, report};
+use svclab_sim::render::printable;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions as Collecting, collect};
 
@@ -132,7 +133,8 @@ fn rendered(args: &AuditArgs, report: &Report) -> Result<String, Exit> {
         AuditFormat::Junit => report::junit(report),
         AuditFormat::Json => json(report::json(report))?,
         AuditFormat::Sarif => {
-            json(serde_json::to_string_pretty(&report::sarif(report, env!("CARGO_PKG_VERSION"))))? + "\n"
+            let sarif = report::sarif(report, env!("CARGO_PKG_VERSION"));
+            printable(&json(serde_json::to_string_pretty(&sarif))?) + "\n"
         }
     })
 }
