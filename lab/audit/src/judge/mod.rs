@@ -181,7 +181,7 @@ impl Judge<'_> {
             let says = self.answered(backend, broken);
             faults.extend(says.map(|says| Fault::new(FaultKind::Answer, says, Some(&one.verdict))));
         }
-        faults.extend(who(delivery, &shares));
+        faults.extend(who(delivery, &shares, || rounding(found)));
         faults
     }
 
@@ -198,6 +198,7 @@ impl Judge<'_> {
                     | DropReason::Link(..),
                 ..
             } => FaultKind::Dropped,
+            Found::Dropped { why: DropReason::HopLimit(_), .. } => FaultKind::Dropped,
             // The packet was forwarded without translation to an address that no machine has.
             _ if destination(found, verdict) == Some(flow.to.ip()) => FaultKind::NotTranslated,
             _ => FaultKind::Dropped,
@@ -257,11 +258,36 @@ pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     })
 }
 
-fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Fault> {
+/// Parts of 10⁻⁹ by which a share may differ. iptables stores probabilities as multiples of 2⁻³¹, which changes shares by
+/// less than 10⁻⁹. kube-proxy up to 1.18 wrote five digits, so each probability was wrong by up to 5·10⁻⁶: a share is the
+/// product of a probability and of the complements of those before it, and is wrong by up to three times as much.
+fn rounding(found: &Outcomes) -> u64 {
+    const EXACT: u64 = 1;
+    const FIVE_DIGITS: u64 = 15_000;
+    let events = found.ways.iter().flat_map(|(_, journey)| &journey.request.trace);
+    let mut shares = events.filter_map(|event| match event {
+        Event::Chance { share, .. } => Some(*share),
+        _ => None,
+    });
+    if shares.all(|(share, of)| has_five_digits(share, of)) { FIVE_DIGITS } else { EXACT }
+}
+
+/// Whether `share` / `of` is a number of five digits, as near as iptables stores it.
+fn has_five_digits(share: u64, of: u64) -> bool {
+    const DIGITS: u64 = 100_000;
+    let digits = (share * DIGITS + of / 2) / of;
+    share.abs_diff((digits * of + DIGITS / 2) / DIGITS) <= 1
+}
+
+fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>, rounding: impl Fn() -> u64) -> Vec<Fault> {
     let mut faults = Vec::new();
+    let is_even = |found: &Fraction, of: u64| {
+        let differs_by = |parts| !found.within(&Fraction::new(1, of), parts, 1_000_000_000);
+        !differs_by(1) || !differs_by(rounding())
+    };
     for backend in &delivery.backends {
         match (shares.get(&backend.address), backend.share) {
-            (Some(found), Some(share)) if !found.within(&Fraction::new(1, share.of.into()), 1, 1_000_000_000) => {
+            (Some(found), Some(share)) if !is_even(found, share.of.into()) => {
                 let says = format!("{} has a share of {found}, not {share}", backend.address);
                 faults.push(Fault::new(FaultKind::Share, says, None));
             }
@@ -275,4 +301,35 @@ fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Faul
         faults.push(Fault::new(FaultKind::MissingEndpoint, "no endpoint gets it".to_owned(), None));
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_of_five_digits_are_recognised() {
+        let of = 1 << 31;
+        let written = |probability: f64| (probability * of as f64).round() as u64;
+        for probability in [0.33333, 0.5, 0.25, 0.2, 0.16667, 0.66667, 0.00033, 1.0] {
+            assert!(has_five_digits(written(probability), of), "{probability}");
+        }
+        for probability in [1.0 / 3.0, 0.3333333333, 1.0 / 7.0, 0.333335, 0.000333] {
+            assert!(!has_five_digits(written(probability), of), "{probability}");
+        }
+    }
+
+    /// Walks the rules of `endpoints` endpoints, each with a probability of five digits.
+    #[test]
+    fn five_digits_change_no_share_by_more_than_is_allowed() {
+        for endpoints in [2_u32, 3, 6, 7, 11, 37, 300, 999, 5000] {
+            let (mut left, mut largest) = (1.0, 0.0_f64);
+            for behind in (1..=endpoints).rev() {
+                let rounded = (1e5 / f64::from(behind)).round() / 1e5;
+                largest = largest.max((left * rounded - 1.0 / f64::from(endpoints)).abs());
+                left *= 1.0 - rounded;
+            }
+            assert!(largest < 1.5e-5, "{endpoints}: {largest}");
+        }
+    }
 }
