@@ -159,17 +159,31 @@ fn of_rule(rule: &RuleRef) -> Decider {
 
 fn refused_by(event: &Event, last: &dyn Fn() -> Option<Decider>) -> Option<Decider> {
     match event {
-        Event::Rejected(_) | Event::Lost(DropReason::Rule(_) | DropReason::NftRule(_)) => last(),
-        Event::Lost(DropReason::HopLimit(rule)) => rule.as_ref().map(of_rule),
-        Event::Policy(table, hook, ChainPolicy::Drop) => {
+        Event::Rejected(_) => last(),
+        Event::Lost(why) => loser(why),
+        Event::Policy(table, hook, ChainPolicy::Drop) => loser(&DropReason::Policy(*table, *hook)),
+        _ => None,
+    }
+}
+
+/// Returns the rule or policy that lost a packet.
+fn loser(why: &DropReason) -> Option<Decider> {
+    match why {
+        DropReason::Rule(rule) | DropReason::NftRule(rule) | DropReason::HopLimit(Some(rule)) => Some(of_rule(rule)),
+        DropReason::Policy(table, hook) => {
             let text = format!("the policy of {} in {table}", hook.chain());
             Some(Decider { program: RuleOwner::Unknown, chain: None, text })
         }
-        Event::Lost(DropReason::NftPolicy(chain)) => Some(Decider {
+        DropReason::NftPolicy(chain) => Some(Decider {
             program: of_table(chain.table(), chain.chain()),
             chain: Some(chain.chain().to_owned()),
             text: format!("the policy of {}", chain.place()),
         }),
+        DropReason::Discovery(stopped) => {
+            let packet = if stopped.advertisement { "advertisements" } else { "solicitations" };
+            let decider = loser(&stopped.why)?;
+            Some(Decider { text: format!("{} (neighbour {packet})", decider.text), ..decider })
+        }
         _ => None,
     }
 }

@@ -79,6 +79,11 @@ pub enum PacketBody {
         /// The quoted packet, as its sender saw it.
         about: Box<Packet>,
     },
+    /// A neighbour solicitation or advertisement (RFC 4861).
+    Neighbour {
+        /// Whether it is the advertisement.
+        advertisement: bool,
+    },
     /// Another protocol, without content.
     Other(Protocol),
 }
@@ -144,7 +149,10 @@ impl Packet {
                 PacketBody::Sctp { source: destination, destination: source, init: false }
             }
             PacketBody::Echo { id, reply: false } => PacketBody::Echo { id, reply: true },
-            PacketBody::Echo { .. } | PacketBody::Error { .. } | PacketBody::Other(_) => return None,
+            PacketBody::Echo { .. }
+            | PacketBody::Error { .. }
+            | PacketBody::Neighbour { .. }
+            | PacketBody::Other(_) => return None,
         };
         Some(Packet { source: self.destination, destination: self.source, body })
     }
@@ -164,6 +172,7 @@ impl Packet {
             (PacketBody::Sctp { .. }, _) => Protocol::SCTP,
             (PacketBody::Echo { .. } | PacketBody::Error { .. }, Family::V4) => Protocol::ICMP,
             (PacketBody::Echo { .. } | PacketBody::Error { .. }, Family::V6) => Protocol::ICMPV6,
+            (PacketBody::Neighbour { .. }, _) => Protocol::ICMPV6,
             (PacketBody::Other(protocol), _) => *protocol,
         }
     }
@@ -175,7 +184,10 @@ impl Packet {
             PacketBody::Tcp { source, destination, .. }
             | PacketBody::Udp { source, destination }
             | PacketBody::Sctp { source, destination, .. } => Some((source, destination)),
-            PacketBody::Echo { .. } | PacketBody::Error { .. } | PacketBody::Other(_) => None,
+            PacketBody::Echo { .. }
+            | PacketBody::Error { .. }
+            | PacketBody::Neighbour { .. }
+            | PacketBody::Other(_) => None,
         }
     }
 
@@ -190,6 +202,9 @@ impl Packet {
                 Some(IcmpKind { kind: if *reply { 129 } else { 128 }, code: 0 })
             }
             (PacketBody::Error { kind, .. }, _) => Some(*kind),
+            (PacketBody::Neighbour { advertisement }, _) => {
+                Some(IcmpKind { kind: if *advertisement { 136 } else { 135 }, code: 0 })
+            }
             _ => None,
         }
     }
@@ -200,7 +215,7 @@ impl Packet {
                 *source = port
             }
             PacketBody::Echo { id, .. } => *id = port,
-            PacketBody::Error { .. } | PacketBody::Other(_) => {}
+            PacketBody::Error { .. } | PacketBody::Neighbour { .. } | PacketBody::Other(_) => {}
         }
     }
 
@@ -212,7 +227,7 @@ impl Packet {
                 *destination = port;
             }
             PacketBody::Echo { id, .. } => *id = port,
-            PacketBody::Error { .. } | PacketBody::Other(_) => {}
+            PacketBody::Error { .. } | PacketBody::Neighbour { .. } | PacketBody::Other(_) => {}
         }
     }
 }
@@ -243,6 +258,8 @@ impl fmt::Display for Packet {
             PacketBody::Echo { id, reply } => write!(f, " echo {} id {id}", if *reply { "reply" } else { "request" }),
             PacketBody::Error { kind, about } => write!(f, " type {} code {} about ({about})", kind.kind, kind.code),
             PacketBody::Sctp { init: true, .. } => f.write_str(" INIT"),
+            PacketBody::Neighbour { advertisement: true } => f.write_str(" neighbour advertisement"),
+            PacketBody::Neighbour { advertisement: false } => f.write_str(" neighbour solicitation"),
             PacketBody::Udp { .. } | PacketBody::Sctp { .. } | PacketBody::Other(_) => Ok(()),
         }
     }

@@ -118,7 +118,9 @@ impl Client<'_> {
     fn neighbour(&self, network: &Network, crowded: bool) -> Option<String> {
         // A node's packets with another's source do not come back.
         let is_node = network.host(self.again.from).name().starts_with("node/");
-        if is_node || self.delivery.frontend != FrontendKind::ClusterIp {
+        // In IPVS mode every frontend is a virtual server with a persistence netmask of its own.
+        let is_asked = self.world.proxy.mode == Mode::Ipvs || self.delivery.frontend == FrontendKind::ClusterIp;
+        if is_node || !is_asked {
             return None;
         }
         let other = self.again.source(somebody_else(network.first_packet(&self.again).ok()?.source));

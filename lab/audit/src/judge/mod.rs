@@ -198,7 +198,7 @@ impl Judge<'_> {
                     | DropReason::Link(..),
                 ..
             } => FaultKind::Dropped,
-            Found::Dropped { why: DropReason::HopLimit(_), .. } => FaultKind::Dropped,
+            Found::Dropped { why: DropReason::HopLimit(_) | DropReason::Discovery(_), .. } => FaultKind::Dropped,
             // The packet was forwarded without translation to an address that no machine has.
             _ if destination(found, verdict) == Some(flow.to.ip()) => FaultKind::NotTranslated,
             _ => FaultKind::Dropped,

@@ -69,6 +69,11 @@ impl NodeInputs<'_> {
     }
 }
 
+/// Whether the link has hardware addresses of six bytes; tunnels and point-to-point links have others or none.
+fn is_ethernet(link: &Link) -> bool {
+    link.mac.as_deref().is_some_and(|mac| mac.split(':').count() == 6)
+}
+
 /// Returns interfaces in the kernel's order of registration (`for_each_netdev`), then the others: by number, dummies
 /// last, because proxies add kube-ipvs0 last.
 fn in_order(network: &Network) -> Vec<&Link> {
@@ -103,6 +108,9 @@ fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> Host
         interface = interface.sysctls(own);
     }
     interface = addresses(network, &link.name).fold(interface, HostInterface::with);
+    if !is_ethernet(link) {
+        interface = interface.without_search();
+    }
     match link.controller.as_deref().filter(|controller| is_bridge(network, controller)) {
         Some(bridge) => interface.port_of(bridge, link.hairpin).isolated(link.isolated),
         None => interface,

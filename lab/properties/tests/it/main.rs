@@ -8,6 +8,7 @@
 mod audits;
 mod causes;
 mod clusters;
+mod foreign;
 mod health;
 mod history;
 mod modes;

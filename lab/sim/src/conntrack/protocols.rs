@@ -58,7 +58,7 @@ pub(super) fn first(packet: &Packet, sysctls: &Sysctls) -> Option<ConnectionStag
         PacketBody::Udp { .. } => Some(ConnectionStage::Udp),
         PacketBody::Sctp { init, .. } => init.then_some(ConnectionStage::SctpOpening),
         PacketBody::Echo { reply, .. } => (!reply).then_some(ConnectionStage::Icmp),
-        PacketBody::Error { .. } => None,
+        PacketBody::Error { .. } | PacketBody::Neighbour { .. } => None,
         PacketBody::Other(_) => Some(ConnectionStage::Other),
     }
 }

@@ -42,10 +42,10 @@ impl fmt::Display for Tuple {
     }
 }
 
-/// Returns a packet's tuple; `None` for ICMP errors.
+/// Returns a packet's tuple; `None` for ICMP errors and neighbour discovery.
 pub(crate) fn tuple_of(packet: &Packet) -> Option<Tuple> {
     let (source_port, destination_port) = match packet.body {
-        PacketBody::Error { .. } => return None,
+        PacketBody::Error { .. } | PacketBody::Neighbour { .. } => return None,
         PacketBody::Echo { id, .. } => (id, 0),
         _ => packet.ports().unwrap_or((0, 0)),
     };

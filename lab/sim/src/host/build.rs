@@ -1,12 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::policy::{MAIN_TABLE, PolicyRule, RoutingPolicy};
 use super::route::{ResolvedRoute, Route, RouteKind};
 use super::{Address, Host, HostInterface, IpsecPolicy, LOOPBACK, Listener, Scope, Sysctls};
 use crate::assume::Assumptions;
-use crate::ipvs::{Forwarding, VirtualServices};
+use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
 use crate::nft::Ruleset;
 use crate::program::iptables::CompileError;
@@ -39,12 +39,6 @@ pub enum HostProblem {
     /// A prefix is longer than its address.
     #[error("address {0}/{1} has too long a prefix")]
     Prefix(IpAddr, u8),
-    /// A virtual service does not masquerade.
-    #[error("virtual service {0}: forwarding by routing or tunnel is not modelled")]
-    Forwarding(SocketAddr),
-    /// A virtual service has a lower threshold.
-    #[error("virtual service {0}: a lower threshold (-y) is not modelled")]
-    LowerThreshold(SocketAddr),
     /// nftables rules refer to missing chains or sets.
     #[error(transparent)]
     Nft(#[from] MissingReference),
@@ -163,7 +157,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a neighbour whose hardware address is configured: no ARP request is sent for it.
+    /// Adds a neighbour whose hardware address is configured: no ARP request and no neighbour solicitation is sent for it.
     #[must_use]
     pub fn resolved(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.resolved.push((interface.to_owned(), address));
@@ -287,7 +281,6 @@ impl HostBuilder {
             entries.collect::<Result<BTreeSet<_>, _>>()
         };
         let (neighbours, resolved) = (entries(&self.neighbours)?, entries(&self.resolved)?);
-        self.refuse()?;
         let sets = CompiledIpSet::all(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
         let invented = self.interfaces.iter().map(|one| one.invented).collect();
@@ -326,18 +319,6 @@ impl HostBuilder {
             services: self.services,
             assumptions: self.assumptions,
         })
-    }
-
-    fn refuse(&self) -> Result<(), HostProblem> {
-        for service in &self.services.services {
-            if service.servers.iter().any(|server| server.forwarding != Forwarding::Masquerade) {
-                return Err(HostProblem::Forwarding(service.address));
-            }
-            if service.servers.iter().any(|server| server.lower > 0) {
-                return Err(HostProblem::LowerThreshold(service.address));
-            }
-        }
-        Ok(())
     }
 
     fn places(&self) -> Result<BTreeMap<&str, usize>, HostProblem> {

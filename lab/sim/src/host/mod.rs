@@ -47,6 +47,8 @@ pub struct HostInterface {
     pub sysctls: Option<InterfaceSysctls>,
     /// Whether the name is a placeholder: matches on it are unknown facts.
     pub invented: bool,
+    /// Whether the link has hardware addresses, so that neighbours are searched.
+    pub searches: bool,
 }
 
 impl HostInterface {
@@ -62,6 +64,7 @@ impl HostInterface {
             state: LinkState::Up,
             sysctls: None,
             invented: false,
+            searches: true,
         }
     }
 
@@ -94,6 +97,13 @@ impl HostInterface {
     #[must_use]
     pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> HostInterface {
         self.sysctls = Some(sysctls);
+        self
+    }
+
+    /// Marks a link without hardware addresses.
+    #[must_use]
+    pub fn without_search(mut self) -> HostInterface {
+        self.searches = false;
         self
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::schedule::{OpeningPacket, Rotation, ScheduledServer, ServerLoad, choose};
-use super::{VirtualService, VirtualServices};
+use super::{CalledService, Forwarding, RealServer, Unmodelled, VirtualService, VirtualServices};
 use crate::chance::Chance;
 use crate::masked::{Masked, bits};
 use crate::packet::{Packet, PacketBody, TcpFlags};
@@ -53,8 +53,18 @@ pub(crate) struct IpvsState {
     looked: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A packet as IPVS receives it.
+pub(crate) struct SeenPacket<'a> {
+    pub(crate) packet: &'a Packet,
+    pub(crate) mark: u32,
+    /// Whether conntrack has confirmed the connection.
+    pub(crate) known: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoConnection {
+    /// The virtual service or the chosen server is not modelled.
+    NotModelled(Unmodelled),
     /// The packet opens no connection.
     Passes,
     /// No server is available: rejected.
@@ -142,17 +152,17 @@ impl IpvsState {
         self.all.get(id).filter(|one| one.expires > now).copied()
     }
 
-    /// Models `ip_vs_in_hook`. `known`: whether conntrack has confirmed the connection.
+    /// Models `ip_vs_in_hook`.
     pub(crate) fn called(
         &mut self,
-        packet: &Packet,
-        known: bool,
+        seen: &SeenPacket<'_>,
         services: &VirtualServices,
         sysctls: &Sysctls,
         now: u64,
         chance: &mut Chance,
     ) -> Result<(IpvsConnection, Option<ScheduledServer>), NoConnection> {
         self.expire(now);
+        let SeenPacket { packet, mark, known } = *seen;
         let (client, to) = sockets(packet).ok_or(NoConnection::Passes)?;
         let protocol = packet.protocol();
         if let Some(id) = self.by_client.get(&(protocol, client, to)).copied()
@@ -166,7 +176,6 @@ impl IpvsState {
                 return Err(NoConnection::Reused);
             }
         }
-        let at = services.find(protocol, to.ip(), to.port()).ok_or(NoConnection::Passes)?;
         let opens = match packet.body {
             PacketBody::Tcp { flags, .. } => {
                 (flags.has(TcpFlags::SYN) || sysctls.vs_sloppy_tcp) && !flags.has(TcpFlags::RST)
@@ -177,7 +186,11 @@ impl IpvsState {
         if !opens {
             return Err(NoConnection::Passes);
         }
-        let service = &services.services[at];
+        let service = match services.called(protocol, to, mark) {
+            CalledService::None => return Err(NoConnection::Passes),
+            CalledService::Unmodelled(what) => return Err(NoConnection::NotModelled(what)),
+            CalledService::Modelled(service) => service,
+        };
         let call = OpeningPacket { client: client.ip(), port: client.port(), to: to.ip() };
         let (server, template, chosen) = self.schedule(service, call, sysctls, now, chance)?;
         let mut one = IpvsConnection {
@@ -254,7 +267,12 @@ impl IpvsState {
         }
         let rotation = self.rotations.entry(called).or_default();
         let chosen = choose(service, rotation, &loads, call, chance).ok_or(NoConnection::NoServer)?;
-        let server = service.servers[chosen.server].address;
+        let RealServer { address: server, forwarding, .. } = service.servers[chosen.server];
+        if forwarding != Forwarding::Masquerade {
+            let (service, what) = (service.name(), format!("-r {server} {}", forwarding.option()));
+            let why = "forwards by routing or a tunnel, which is not modelled";
+            return Err(NoConnection::NotModelled(Unmodelled { service, what, why }));
+        }
         if let Some((key, lifetime)) = persistence {
             self.templates.insert(key, (server, now + lifetime));
         }
@@ -262,7 +280,7 @@ impl IpvsState {
     }
 
     fn loads(&self, called: ServiceKey, service: &VirtualService) -> Vec<ServerLoad> {
-        let of = |server: &super::RealServer| {
+        let of = |server: &RealServer| {
             let mut load = ServerLoad::default();
             for one in self.all.values().filter(|one| one.service == called && one.server == server.address) {
                 if one.active { load.active += 1 } else { load.inactive += 1 }

@@ -77,6 +77,16 @@ pub enum Forwarding {
     Tunnel,
 }
 
+impl Forwarding {
+    fn option(self) -> &'static str {
+        match self {
+            Forwarding::Masquerade => "-m",
+            Forwarding::Route => "-g",
+            Forwarding::Tunnel => "-i",
+        }
+    }
+}
+
 /// Session persistence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Persistence {
@@ -113,6 +123,8 @@ pub struct VirtualService {
     pub one_packet: bool,
     /// Latest first, as in the kernel.
     pub servers: Vec<RealServer>,
+    /// Options that are not modelled, as text: a scheduler, its flags, a persistence engine.
+    pub unmodelled: Vec<String>,
 }
 
 impl VirtualService {
@@ -120,6 +132,49 @@ impl VirtualService {
     pub const FALLBACK: u8 = 1;
     /// Flag: hashes the client's port.
     pub const PORT: u8 = 2;
+
+    fn name(&self) -> String {
+        format!("{} {}", service_option(self.protocol), self.address)
+    }
+
+    /// Returns why the choice of a server is not modelled.
+    fn unmodelled(&self) -> Option<Unmodelled> {
+        let of = |what: &str, why| Some(Unmodelled { service: self.name(), what: what.to_owned(), why });
+        if !self.unmodelled.is_empty() {
+            return of(&self.unmodelled.join(" "), "is not modelled");
+        }
+        if self.address.port() == 0 {
+            return of("port 0", "serves every port, which is not modelled");
+        }
+        let server = self.servers.iter().find(|server| server.lower > 0)?;
+        of(&format!("-y {}", server.lower), "is a lower threshold, which is not modelled")
+    }
+}
+
+/// A virtual service of packets with a mark (`-f`); read, not simulated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct MarkService {
+    pub mark: u32,
+    /// As `ipvsadm` prints it, with its servers.
+    pub lines: Vec<String>,
+}
+
+/// A virtual service that a packet reaches and whose effect is not modelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unmodelled {
+    /// Such as `-t 192.0.2.200:443`.
+    pub(crate) service: String,
+    /// The option.
+    pub(crate) what: String,
+    /// A predicate of the option.
+    pub(crate) why: &'static str,
+}
+
+pub(crate) enum CalledService<'a> {
+    None,
+    Modelled(&'a VirtualService),
+    Unmodelled(Unmodelled),
 }
 
 /// All virtual services of a machine.
@@ -127,12 +182,35 @@ impl VirtualService {
 pub struct VirtualServices {
     /// In the order of the text.
     pub services: Vec<VirtualService>,
+    /// Services of marked packets.
+    pub marks: Vec<MarkService>,
 }
 
 impl VirtualServices {
     /// Reads the output of `ipvsadm -Sn`.
     pub fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
         read::read(text)
+    }
+
+    /// Whether there are no virtual services.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.marks.is_empty()
+    }
+
+    /// Models `ip_vs_service_find`: by the mark, then by address and port, then port 0.
+    pub(crate) fn called(&self, protocol: Protocol, to: SocketAddr, mark: u32) -> CalledService<'_> {
+        if self.marks.iter().any(|service| service.mark == mark && mark != 0) {
+            let (service, what) = (format!("-f {mark}"), format!("-f {mark}"));
+            return CalledService::Unmodelled(Unmodelled {
+                service,
+                what,
+                why: "serves marked packets, which is not modelled",
+            });
+        }
+        let found = self.find(protocol, to.ip(), to.port()).or_else(|| self.find(protocol, to.ip(), 0));
+        let Some(service) = found.map(|at| &self.services[at]) else { return CalledService::None };
+        service.unmodelled().map_or(CalledService::Modelled(service), CalledService::Unmodelled)
     }
 
     pub(crate) fn find(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<usize> {
@@ -153,7 +231,11 @@ impl fmt::Display for VirtualServices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for service in &self.services {
             let (option, address) = (service_option(service.protocol), service.address);
-            write!(f, "-A {option} {address} -s {}", service.scheduler.name())?;
+            write!(f, "-A {option} {address}")?;
+            if !service.unmodelled.iter().any(|option| option.starts_with("-s ")) {
+                write!(f, " -s {}", service.scheduler.name())?;
+            }
+            service.unmodelled.iter().try_for_each(|option| write!(f, " {option}"))?;
             if let Some(persistence) = service.persistence {
                 write!(f, " -p {}", persistence.seconds)?;
                 if persistence.prefix != if address.is_ipv4() { 32 } else { 128 } {
@@ -165,11 +247,7 @@ impl fmt::Display for VirtualServices {
             }
             writeln!(f, "{}", if service.one_packet { " -o" } else { "" })?;
             for server in service.servers.iter().rev() {
-                let method = match server.forwarding {
-                    Forwarding::Masquerade => "-m",
-                    Forwarding::Route => "-g",
-                    Forwarding::Tunnel => "-i",
-                };
+                let method = server.forwarding.option();
                 write!(f, "-a {option} {address} -r {} {method} -w {}", server.address, server.weight)?;
                 if server.upper != 0 || server.lower != 0 {
                     write!(f, " -x {} -y {}", server.upper, server.lower)?;
@@ -177,6 +255,6 @@ impl fmt::Display for VirtualServices {
                 writeln!(f)?;
             }
         }
-        Ok(())
+        self.marks.iter().flat_map(|service| &service.lines).try_for_each(|line| writeln!(f, "{line}"))
     }
 }

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use super::{Forwarding, Persistence, RealServer, Scheduler, VirtualService, VirtualServices};
+use super::{Forwarding, MarkService, Persistence, RealServer, Scheduler, VirtualService, VirtualServices};
 use crate::masked::{Masked, from_bits, prefix_mask};
 use crate::protocol::{Family, Protocol};
 
@@ -59,20 +59,34 @@ impl<'a> IpvsOptions<'a> {
         text.parse().map_err(|_| format!("{option} needs a numeric address:port (use ipvsadm -n), not {text}"))
     }
 
-    fn service(&mut self) -> OptionResult<(Protocol, SocketAddr)> {
+    fn service(&mut self) -> OptionResult<ServiceName> {
         let option = self.value("a service")?;
         let protocol = match option {
             "-t" | "--tcp-service" => Protocol::TCP,
             "-u" | "--udp-service" => Protocol::UDP,
             "--sctp-service" => Protocol::SCTP,
+            "-f" | "--fwmark-service" => return Ok(ServiceName::Mark(self.number(option)?)),
             _ => return Err(format!("service option {option} is not modelled")),
         };
-        Ok((protocol, self.address(option)?))
+        Ok(ServiceName::Address(protocol, self.address(option)?))
+    }
+
+    /// Takes the values of an unknown option, and returns both as text.
+    fn unknown(&mut self, option: &str) -> String {
+        let mut text = option.to_owned();
+        while let Some(value) = self.0.next_if(|word| !word.starts_with('-')) {
+            text = format!("{text} {value}");
+        }
+        text
     }
 }
 
-fn service(words: &mut IpvsOptions<'_>) -> OptionResult<VirtualService> {
-    let (protocol, address) = words.service()?;
+enum ServiceName {
+    Address(Protocol, SocketAddr),
+    Mark(u32),
+}
+
+fn service(words: &mut IpvsOptions<'_>, protocol: Protocol, address: SocketAddr) -> OptionResult<VirtualService> {
     let full = if address.is_ipv4() { 32 } else { 128 };
     let mut this = VirtualService {
         protocol,
@@ -82,13 +96,17 @@ fn service(words: &mut IpvsOptions<'_>) -> OptionResult<VirtualService> {
         persistence: None,
         one_packet: false,
         servers: Vec::new(),
+        unmodelled: Vec::new(),
     };
     let (mut names, mut prefix) = ("", full);
     while let Some(option) = words.0.next() {
         match option {
             "-s" | "--scheduler" => {
                 let name = words.value(option)?;
-                this.scheduler = Scheduler::parse(name).ok_or_else(|| format!("scheduler {name} is not modelled"))?;
+                match Scheduler::parse(name) {
+                    Some(scheduler) => this.scheduler = scheduler,
+                    None => this.unmodelled.push(format!("-s {name}")),
+                }
             }
             "-p" | "--persistent" => {
                 let given = words.0.peek().is_some_and(|word| !word.starts_with('-'));
@@ -99,17 +117,22 @@ fn service(words: &mut IpvsOptions<'_>) -> OptionResult<VirtualService> {
                 let text = words.value(option)?;
                 let dotted = || Masked::parse(&format!("0.0.0.0/{text}")).and_then(|masked| masked.prefix());
                 let read = if address.is_ipv4() { dotted() } else { text.parse().ok().filter(|length| *length <= 128) };
-                prefix = read.ok_or_else(|| format!("{text} is no netmask"))?;
+                match read {
+                    Some(length) => prefix = length,
+                    None => this.unmodelled.push(format!("-M {text}")),
+                }
             }
             "-o" | "--ops" => this.one_packet = true,
             "-b" | "--sched-flags" => names = words.value(option)?,
-            _ => return Err(format!("option {option} is not modelled")),
+            "-6" => {}
+            _ => this.unmodelled.push(words.unknown(option)),
         }
     }
     for name in names.split(',').filter(|name| !name.is_empty()) {
-        let known = FLAGS.iter().find(|(known, of, _)| *known == name && of.is_none_or(|of| of == this.scheduler));
-        let (.., bit) = known.ok_or_else(|| format!("scheduler {} has no flag {name}", this.scheduler.name()))?;
-        this.flags |= bit;
+        match FLAGS.iter().find(|(known, of, _)| *known == name && of.is_none_or(|of| of == this.scheduler)) {
+            Some((.., bit)) => this.flags |= bit,
+            None => this.unmodelled.push(format!("-b {name}")),
+        }
     }
     if let Some(persistence) = &mut this.persistence {
         persistence.prefix = prefix;
@@ -117,7 +140,8 @@ fn service(words: &mut IpvsOptions<'_>) -> OptionResult<VirtualService> {
     Ok(this)
 }
 
-fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
+/// Adds a server, and unknown options to `service`.
+fn server(words: &mut IpvsOptions<'_>, service: &mut VirtualService) -> OptionResult<()> {
     let mut address = None;
     let (mut forwarding, mut weight, mut upper, mut lower) = (Forwarding::Route, 1, 0, 0);
     while let Some(option) = words.0.next() {
@@ -130,14 +154,17 @@ fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
             "-x" | "--u-threshold" => upper = words.number(option)?,
             "-y" | "--l-threshold" => lower = words.number(option)?,
             // Tunnels are not simulated.
-            "--tun-type" => {
+            "--tun-type" | "--tun-port" => {
                 words.value(option)?;
             }
-            _ => return Err(format!("option {option} is not modelled")),
+            "--tun-nocsum" | "--tun-csum" | "--tun-remcsum" => {}
+            _ => service.unmodelled.push(words.unknown(option)),
         }
     }
     let address = address.ok_or("a destination needs -r address:port")?;
-    Ok(RealServer { address, forwarding, weight, upper, lower })
+    // `list_add_rcu` adds in front (net/netfilter/ipvs/ip_vs_ctl.c).
+    service.servers.insert(0, RealServer { address, forwarding, weight, upper, lower });
+    Ok(())
 }
 
 pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
@@ -148,22 +175,28 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
         match words.0.next() {
             None => {}
             Some(first) if first.starts_with('#') => {}
-            Some("-A" | "--add-service") => {
-                let service = service(&mut words).map_err(fail)?;
-                let known = all.find(service.protocol, service.address.ip(), service.address.port());
-                if known.is_some() {
-                    return Err(fail("duplicate service".to_owned()));
+            Some("-A" | "--add-service") => match words.service().map_err(fail)? {
+                ServiceName::Mark(mark) => all.marks.push(MarkService { mark, lines: vec![line.to_owned()] }),
+                ServiceName::Address(protocol, address) => {
+                    if all.find(protocol, address.ip(), address.port()).is_some() {
+                        return Err(fail("duplicate service".to_owned()));
+                    }
+                    all.services.push(service(&mut words, protocol, address).map_err(fail)?);
                 }
-                all.services.push(service);
-            }
+            },
             Some("-a" | "--add-server") => {
-                let (protocol, address) = words.service().map_err(fail)?;
-                let at = all.find(protocol, address.ip(), address.port());
-                let server = server(&mut words).map_err(fail)?;
-                match at.and_then(|at| all.services.get_mut(at)) {
-                    // `list_add_rcu` adds in front (net/netfilter/ipvs/ip_vs_ctl.c).
-                    Some(service) => service.servers.insert(0, server),
-                    None => return Err(fail(format!("unknown service {address}"))),
+                let name = words.service().map_err(fail)?;
+                match name {
+                    ServiceName::Mark(mark) => match all.marks.iter_mut().find(|service| service.mark == mark) {
+                        Some(service) => service.lines.push(line.to_owned()),
+                        None => return Err(fail(format!("unknown service -f {mark}"))),
+                    },
+                    ServiceName::Address(protocol, address) => {
+                        let at = all.find(protocol, address.ip(), address.port());
+                        let service = at.and_then(|at| all.services.get_mut(at));
+                        let service = service.ok_or_else(|| fail(format!("unknown service {address}")))?;
+                        server(&mut words, service).map_err(fail)?;
+                    }
                 }
             }
             Some(_) => return Err(fail("a line begins with -A or -a".to_owned())),

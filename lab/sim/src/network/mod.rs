@@ -1,5 +1,6 @@
 //! Machines on links, between which packets and replies walk.
 
+mod discovery;
 mod journey;
 mod link;
 mod outcomes;

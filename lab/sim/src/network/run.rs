@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use super::discovery::Hop;
 use super::journey::{Journey, JourneyLeg, LegEnd, PacketVerdict, ReplyFailure};
 use super::link::PortsOf;
 use super::{HostId, HostStates, Network};
@@ -13,8 +14,8 @@ use crate::walk::{BridgePorts, PacketExit, Skb, Walker};
 
 const HOPS: usize = 64;
 
-struct NetworkWalk<'a> {
-    network: &'a Network,
+pub(super) struct NetworkWalk<'a> {
+    pub(super) network: &'a Network,
     states: &'a mut HostStates,
     chance: &'a mut Chance,
     /// Neighbours that hosts learned from ARP packets on this journey.
@@ -145,8 +146,10 @@ impl NetworkWalk<'_> {
             LegStart::Socket(packet) => self.walker(host, &ports, &mut trace).send(packet),
             LegStart::Kernel(skb) => self.walker(host, &ports, &mut trace).emit(*skb),
         };
+        let mut searched = None;
         for _ in 0..HOPS {
             let at = HostId(host);
+            let bridged = matches!(leaves, PacketExit::Port { .. });
             let (interface, next_hop, packet) = match leaves {
                 PacketExit::Here(packet) => {
                     return (JourneyLeg { end: LegEnd::Reached { host: at, packet }, trace }, None);
@@ -171,11 +174,19 @@ impl NetworkWalk<'_> {
                 return lost(at, why);
             }
             let next = interface.and_then(|interface| network.neighbour(host, interface, next_hop));
-            let Some((far, far_interface)) = next else {
+            let Some(next @ (far, far_interface)) = next else {
                 return lost(at, DropReason::NoNeighbour(next_hop));
             };
+            let from = (host, interface.unwrap_or(far_interface));
+            let hop = Hop { packet: &packet, next_hop, from, to: next };
+            // A bridge passes frames on without a search of its own, unless DNAT has changed their destination.
+            let is_known = bridged && searched == Some(next_hop);
+            searched = Some(next_hop);
             if let Some(why) = network.hosts[far].blocked(far_interface) {
                 return lost(HostId(far), why);
+            }
+            if let Some((host, why)) = if is_known { None } else { self.stopped_discovery(&hop) } {
+                return lost(host, why);
             }
             host = far;
             let ports = PortsOf { network, host };

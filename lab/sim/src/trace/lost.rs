@@ -41,6 +41,8 @@ pub enum DropReason {
     Link(Arc<str>, LinkState),
     /// The hop limit ends before the destination; the rule that set it.
     HopLimit(Option<RuleRef>),
+    /// Rules stop the search for a neighbour.
+    Discovery(Box<StoppedDiscovery>),
     /// No machine has the next hop.
     NoNeighbour(IpAddr),
     /// The packet would return through a port without hairpin mode.
@@ -68,6 +70,31 @@ pub enum DropReason {
     TooManyRules,
 }
 
+/// Neighbour discovery (RFC 4861) that rules stop.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoppedDiscovery {
+    /// The neighbour that is not found.
+    pub address: IpAddr,
+    /// Whether the advertisement is dropped, not the solicitation.
+    pub advertisement: bool,
+    /// Why the packet of neighbour discovery is dropped.
+    pub why: DropReason,
+}
+
+impl fmt::Display for StoppedDiscovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StoppedDiscovery { address, advertisement, why } = self;
+        let packet = if *advertisement { "advertisement" } else { "solicitation" };
+        write!(f, "{address} is not found on its link, because the neighbour {packet} is ")?;
+        match why {
+            DropReason::HopLimit(Some(rule)) => {
+                write!(f, "ignored: its hop limit, set by {}, is not 255", rule.numbered())
+            }
+            why => write!(f, "{why}"),
+        }
+    }
+}
+
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self {
@@ -93,6 +120,7 @@ impl fmt::Display for DropReason {
             DropReason::Link(interface, state) => format!("interface {interface} {state}"),
             DropReason::HopLimit(Some(rule)) => format!("the hop limit ends here, set by {}", rule.numbered()),
             DropReason::HopLimit(None) => "the hop limit ends here".to_owned(),
+            DropReason::Discovery(stopped) => stopped.to_string(),
             DropReason::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
             DropReason::NoHairpin => "the output port is the input port, without hairpin mode".to_owned(),
             DropReason::Isolated { from, to } => format!("the bridge ports {from} and {to} are isolated"),

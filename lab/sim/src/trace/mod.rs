@@ -7,7 +7,7 @@ mod rule;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-pub use lost::DropReason;
+pub use lost::{DropReason, StoppedDiscovery};
 pub use not_modelled::NotModelled;
 pub use rule::RuleRef;
 

@@ -74,7 +74,9 @@ impl Walker<'_> {
 
     /// Follows `rpfilter_mt`.
     fn rpfilter(&self, asked: Rpfilter, skb: &Skb) -> bool {
-        let input = skb.input.filter(|input| !self.is_loopback(*input));
+        // Link-local addresses are looked up on the input interface.
+        let is_link_local = matches!(skb.packet.source, IpAddr::V6(source) if source.is_unicast_link_local());
+        let input = skb.input.filter(|input| !self.is_loopback(*input) && !is_link_local);
         let passes = input.is_none_or(|input| {
             match self.host.look_up(&RouteQuery {
                 from: Some(skb.packet.destination),

@@ -6,6 +6,7 @@ use crate::conntrack::{FlowDirection, TrackingState};
 use crate::hook::Hook;
 use crate::host::route::{RouteDecision, RouteQuery};
 use crate::host::{Host, IpsecDirection, RouteKind};
+use crate::packet::PacketBody;
 use crate::protocol::Family;
 use crate::rules::TableName;
 use crate::rules::target::RejectWith;
@@ -264,7 +265,7 @@ impl<'a> Walker<'a> {
         self.nft_filters(Hook::Prerouting, skb, NAT_DST + 1..)
     }
 
-    fn input_hook(&mut self, skb: &mut Skb) -> HookResult {
+    pub(super) fn input_hook(&mut self, skb: &mut Skb) -> HookResult {
         if !self.has_rules(skb) {
             return HookResult::On;
         }
@@ -365,12 +366,14 @@ impl<'a> Walker<'a> {
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
         self.host.programs(family).any(|program| !program.rules.tables.is_empty())
-            || !self.host.services.services.is_empty()
+            || !self.host.services.is_empty()
             || self.host.nft.sees(family)
     }
 
     /// Follows `nf_conntrack_in`.
     fn track(&mut self, skb: &mut Skb) {
+        // nf_conntrack_icmpv6 does not track neighbour discovery.
+        skb.untracked |= matches!(skb.packet.body, PacketBody::Neighbour { .. });
         if skb.attached.is_some() || skb.untracked {
             return;
         }

@@ -7,11 +7,11 @@ use super::{HookResult, PacketRoute, Skb, Walker};
 use crate::conntrack::FlowDirection;
 use crate::hook::Hook;
 use crate::ipvs::Forwarding;
-use crate::ipvs::connections::{IpvsConnection, NoConnection};
+use crate::ipvs::connections::{IpvsConnection, NoConnection, SeenPacket};
 use crate::packet::PacketBody;
 use crate::rules::matches::{Ipvs, IpvsCondition};
 use crate::rules::target::RejectWith;
-use crate::trace::{DropReason, Event};
+use crate::trace::{DropReason, Event, NotModelled};
 
 impl Walker<'_> {
     /// Follows `ipvs_mt`.
@@ -44,7 +44,7 @@ impl Walker<'_> {
 
     /// Follows `ip_vs_out_hook`.
     pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> HookResult {
-        if skb.by_ipvs || self.host.services.services.is_empty() {
+        if skb.by_ipvs || self.host.services.is_empty() {
             return HookResult::On;
         }
         if let PacketBody::Error { about, .. } = &skb.packet.body {
@@ -84,15 +84,27 @@ impl Walker<'_> {
     /// Follows `ip_vs_in_hook`.
     pub(super) fn ipvs_request(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         let host = self.host;
-        if skb.by_ipvs || host.services.services.is_empty() {
+        if skb.by_ipvs || host.services.is_empty() {
             return HookResult::On;
         }
         let known = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
         let known = known.is_some_and(|connection| connection.confirmed);
-        let called = self.state.ipvs.called(&skb.packet, known, &host.services, &host.sysctls, self.now, self.chance);
+        let seen = SeenPacket { packet: &skb.packet, mark: skb.mark, known };
+        let (services, sysctls) = (&host.services, &host.sysctls);
+        let called = self.state.ipvs.called(&seen, services, sysctls, self.now, self.chance);
         let (connection, chosen) = match called {
             Ok(found) => found,
             Err(NoConnection::Passes) => return HookResult::On,
+            Err(NoConnection::NotModelled(what)) => {
+                let part = NotModelled {
+                    host: host.name.clone(),
+                    rule: None,
+                    name: "".into(),
+                    what: format!("IPVS, {}: {}", what.service, what.what).into(),
+                    why: what.why.into(),
+                };
+                return HookResult::Ends(self.lose(DropReason::NotModelled(Box::new(part))));
+            }
             Err(NoConnection::Gone) => return HookResult::Ends(self.lose(DropReason::ServerGone)),
             Err(NoConnection::Reused) => return HookResult::Ends(self.lose(DropReason::PortReused)),
             Err(NoConnection::NoServer) => {

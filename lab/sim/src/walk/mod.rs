@@ -7,6 +7,7 @@ mod act;
 mod assumed_facts;
 mod bridge;
 mod check;
+mod discovery;
 mod hooks;
 mod ipvs;
 mod nft;
@@ -21,6 +22,8 @@ pub(crate) use nft::arp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+
+pub(crate) use discovery::DiscoveryPath;
 
 use crate::chance::Chance;
 use crate::conntrack::{AttachedConnection, ConntrackTable, TrackingState, Zones};

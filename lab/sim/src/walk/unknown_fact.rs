@@ -112,6 +112,8 @@ pub(super) fn lengths(packet: &Packet) -> NumberRange {
         PacketBody::Error { about, .. } => {
             NumberRange { first: header + 8 + lengths(about).first.min(28), last: u16::MAX }
         }
+        // Type, target and perhaps the link-layer address.
+        PacketBody::Neighbour { .. } => NumberRange { first: header + 24, last: header + 32 },
         PacketBody::Other(_) => NumberRange { first: header, last: u16::MAX },
     }
 }

@@ -1,7 +1,6 @@
 use crate::support::{Plan, at, id, ip, net, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
 use svclab_sim::host::{Host, HostBuilder, HostInterface, Route, RouteKind, Sysctls};
-use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::network::{Flow, Network};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
@@ -13,7 +12,6 @@ fn eth0() -> HostBuilder {
 #[test]
 fn inconsistent_hosts_and_links_are_errors() {
     let rules = |text: &str| eth0().rules(Rules::read(Family::V4, text).unwrap());
-    let services = |text: &str| eth0().virtual_services(VirtualServices::read(text).unwrap());
     let mut report = String::new();
     for host in [
         eth0().interface(HostInterface::new("eth0")),
@@ -23,8 +21,6 @@ fn inconsistent_hosts_and_links_are_errors() {
         eth0().neighbour("eth1", ip("192.0.2.2")),
         rules("*filter\n-A INPUT -m set --match-set GONE src -j DROP\nCOMMIT\n"),
         rules("*filter\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\nCOMMIT\n"),
-        services("-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.0.2:80 -g -w 1\n"),
-        services("-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.0.2:80 -m -w 1 -x 5 -y 2\n"),
     ] {
         report.push_str(&format!("{}\n", host.build().unwrap_err()));
     }

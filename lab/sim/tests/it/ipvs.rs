@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use crate::support::{Plan, id, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
+use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::network::Network;
 use svclab_sim::render;
 
@@ -137,6 +138,92 @@ fn connections_to_a_removed_server_are_dropped() {
     network.replace(node_a, node.host(node_a).clone());
     let journey = network.send_packet(flow.from, &later, &mut Chance::seeded(1));
     assert_eq!(say(&network, &journey.verdict), "dropped by node-a: ServerGone");
+}
+
+/// Adds virtual services that the simulator does not model to node-a, and says what becomes of a call.
+fn beside(services: &str, rules: &str, to: &str) -> String {
+    let mut plan = plan("rr", &[1, 1, 1]);
+    plan.services.push_str(services);
+    plan.rules.push_str(rules);
+    plan.virtual_addresses.push("10.96.0.20");
+    let network = plan.build();
+    match network.outcomes(&tcp(&network, "pod-a", to)) {
+        Ok(found) => say(&network, &found.outcomes[0].verdict),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn services_that_are_not_modelled_matter_only_where_reached() {
+    let routed = "-A -t 10.96.0.20:443 -s rr\n-a -t 10.96.0.20:443 -r 10.244.0.3:443 -g -w 1\n";
+    let undecided = |service: &str, what: &str| {
+        format!("the outcome of the packet depends on unknown facts:\n  node-a: IPVS, {service}: {what}")
+    };
+    let marked = "*mangle\n-A PREROUTING -p tcp -m tcp --dport 443 -j MARK --set-xmark 0x5/0xffffffff\nCOMMIT\n";
+    for (services, rules, to, expected) in [
+        (
+            routed,
+            "",
+            "10.96.0.20:443",
+            undecided(
+                "-t 10.96.0.20:443",
+                "-r 10.244.0.3:443 -g forwards by routing or a tunnel, which is not modelled",
+            ),
+        ),
+        (
+            "-A -t 10.96.0.20:443 -s rr\n-a -t 10.96.0.20:443 -r 10.244.0.3:443 -m -w 1 -x 5 -y 2\n",
+            "",
+            "10.96.0.20:443",
+            undecided("-t 10.96.0.20:443", "-y 2 is a lower threshold, which is not modelled"),
+        ),
+        (
+            "-A -t 10.96.0.20:443 -s best --pe sip\n-a -t 10.96.0.20:443 -r 10.244.0.3:443 -m -w 1 --loud 3\n",
+            "",
+            "10.96.0.20:443",
+            undecided("-t 10.96.0.20:443", "-s best --pe sip --loud 3 is not modelled"),
+        ),
+        (
+            "-A -t 10.96.0.20:0 -s rr -p 60\n-a -t 10.96.0.20:0 -r 10.244.0.3:0 -m -w 1\n",
+            "",
+            "10.96.0.20:443",
+            undecided("-t 10.96.0.20:0", "port 0 serves every port, which is not modelled"),
+        ),
+        (
+            "-A -f 5 -s rr\n-a -f 5 -r 10.244.0.3:0 -i -w 1 --tun-type ipip\n",
+            marked,
+            "10.96.0.20:443",
+            undecided("-f 5", "-f 5 serves marked packets, which is not modelled"),
+        ),
+    ] {
+        assert_eq!(beside(services, rules, to), expected);
+        assert_eq!(beside(services, rules, "10.96.0.10:80"), "pod-a answers, saw 10.244.0.1", "{services}");
+        let read = VirtualServices::read(services).unwrap();
+        assert_eq!(VirtualServices::read(&read.to_string()).unwrap(), read);
+    }
+}
+
+#[test]
+fn the_match_ipvs_finds_forwarded_requests() {
+    for (rule, drops) in [
+        ("--ipvs", true),
+        ("! --ipvs", false),
+        ("--vaddr 10.96.0.0/16 --vport 80 --vproto 6 --vmethod MASQ --vdir ORIGINAL", true),
+        ("--vaddr 10.96.0.11/32", false),
+        ("! --vaddr 10.96.0.10/32", false),
+        ("--vport 81", false),
+        ("! --vport 81", true),
+        ("--vdir REPLY", false),
+        ("--vmethod GATE", false),
+        ("--vportctl 80", false),
+        ("--vproto 17", false),
+    ] {
+        let rules = format!("*mangle\n-A POSTROUTING -m ipvs {rule} -j DROP\nCOMMIT\n");
+        let found = beside("", &rules, "10.96.0.10:80");
+        assert_eq!(found.starts_with("dropped by node-a"), drops, "{rule}: {found}");
+    }
+    // Answers carry the mark of IPVS, but are found in the other direction only.
+    let answers = "*mangle\n-A POSTROUTING -s 10.96.0.10/32 -m ipvs --vaddr 10.96.0.10/32 -j DROP\nCOMMIT\n";
+    assert_eq!(beside("", answers, "10.96.0.10:80"), "pod-a answers, saw 10.244.0.1");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod cluster;
+mod discovery;
 mod hosts;
 mod how_to;
 mod ipvs;

@@ -83,11 +83,12 @@ fn unknown_parts_are_errors_with_line_and_table() {
         report.push_str(&format!("{}\n", Sets::read(text).unwrap_err()));
     }
     for text in [
-        "-A -f 5 -s rr",
+        "-A -x 5 -s rr",
         "-A -t 10.0.0.1:http -s rr",
-        "-A -t 10.0.0.1:80 -s best",
+        "-A -t 10.0.0.1:80\n-A -t 10.0.0.1:80",
         "-a -t 10.0.0.1:80 -r 10.0.0.2:80",
-        "-A -t 10.0.0.1:80 -s rr -b mh-port",
+        "-a -f 5 -r 10.0.0.2:80",
+        "-E -t 10.0.0.1:80 -s rr",
     ] {
         report.push_str(&format!("{}\n", VirtualServices::read(text).unwrap_err()));
     }

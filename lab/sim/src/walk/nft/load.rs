@@ -250,6 +250,8 @@ impl<'a> Walker<'a> {
         }
         let found = match self.host.route(address) {
             _ if skb.input == Some(crate::host::LOOPBACK) => skb.input,
+            // Link-local addresses are looked up on the input interface.
+            _ if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) => skb.input,
             RouteDecision::Out(way) => Some(way.interface).filter(|out| interface.is_none_or(|only| only == *out)),
             _ => None,
         };
