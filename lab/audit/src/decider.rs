@@ -180,9 +180,8 @@ fn loser(why: &DropReason) -> Option<Decider> {
             text: format!("the policy of {}", chain.place()),
         }),
         DropReason::Discovery(stopped) => {
-            let packet = if stopped.advertisement { "advertisements" } else { "solicitations" };
             let decider = loser(&stopped.why)?;
-            Some(Decider { text: format!("{} (neighbour {packet})", decider.text), ..decider })
+            Some(Decider { text: format!("{} (neighbour discovery)", decider.text), ..decider })
         }
         _ => None,
     }

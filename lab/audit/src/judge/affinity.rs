@@ -119,16 +119,22 @@ impl Client<'_> {
         // A node's packets with another's source do not come back.
         let is_node = network.host(self.again.from).name().starts_with("node/");
         // In IPVS mode every frontend is a virtual server with a persistence netmask of its own.
-        let is_asked = self.world.proxy.mode == Mode::Ipvs || self.delivery.frontend == FrontendKind::ClusterIp;
+        let is_remote = !network.host(self.again.from).is_local(self.again.to.ip());
+        let is_asked =
+            self.delivery.frontend == FrontendKind::ClusterIp || self.world.proxy.mode == Mode::Ipvs && is_remote;
         if is_node || !is_asked {
             return None;
         }
         let other = self.again.source(somebody_else(network.first_packet(&self.again).ok()?.source));
-        let found = endpoints(&network.outcomes(&other).ok()?);
+        let outcomes = network.outcomes(&other).ok()?;
+        let found = endpoints(&outcomes);
         let all = self.delivery.backends.len();
         let is_bound = match self.world.proxy.mode {
             Mode::Iptables | Mode::Nftables => found.len() != all,
-            Mode::Ipvs => self.takes_turns() && found == [self.met],
+            Mode::Ipvs => {
+                let all_arrive = outcomes.outcomes.iter().all(|one| endpoint(&one.verdict).is_some());
+                self.takes_turns() && all_arrive && found == [self.met]
+            }
             Mode::Userspace => false,
         };
         // A reverse-path filter may drop the neighbour's packet.

@@ -9,6 +9,7 @@ use super::run::NetworkWalk;
 use crate::chance::{self, Chance};
 use crate::host::Host;
 use crate::packet::{Packet, PacketBody};
+use crate::protocol::Family;
 use crate::trace::{DropReason, Event, NotModelled, StoppedDiscovery, Trace};
 use crate::walk::{BridgePorts, DiscoveryPath, HostState, Walker};
 
@@ -96,11 +97,16 @@ impl NetworkWalk<'_> {
     /// Returns why the packet is lost, or the unknown fact that decides it. Walks it with a state of its own: neighbour
     /// discovery is not tracked. A rule that draws does not stop it, because the kernel repeats it.
     fn lost_on(&self, host: usize, packet: &Packet, path: DiscoveryPath, towards: IpAddr) -> Option<DropReason> {
+        let this = &self.network.hosts[host];
+        let is_bare = this.programs(Family::V6).all(|program| program.rules.tables.is_empty());
+        if is_bare && this.nft.ruleset.tables.is_empty() {
+            return None;
+        }
         let ports = PortsOf { network: self.network, host };
         let walk = |chance: &mut Chance| {
             let mut trace = Trace::new();
             let mut walker = Walker {
-                host: &self.network.hosts[host],
+                host: this,
                 state: &mut HostState::default(),
                 chance,
                 trace: &mut trace,
