@@ -39,6 +39,8 @@ pub struct KnownAddresses {
     pub sockets: BTreeSet<(Number, u16)>,
     /// Node addresses by node name.
     pub nodes: BTreeMap<String, Vec<IpAddr>>,
+    /// The addresses at which NodeLocal DNSCache answers.
+    pub dns_cache: BTreeSet<IpAddr>,
 }
 
 impl KnownAddresses {
@@ -48,7 +50,7 @@ impl KnownAddresses {
         let nothing = Objects::default();
         let objects = snapshot.objects.as_ref().unwrap_or(&nothing);
         let own: BTreeSet<IpAddr> = own_addresses(snapshot).collect();
-        let mut known = KnownAddresses::default();
+        let mut known = KnownAddresses { dns_cache: dns_cache(snapshot).collect(), ..KnownAddresses::default() };
         for node in &objects.nodes {
             let name = node.metadata.name.clone().unwrap_or_default();
             let addresses = addresses_of(node);
@@ -86,6 +88,13 @@ impl KnownAddresses {
         known
     }
 
+    /// Whether another node's object has the address.
+    #[must_use]
+    pub fn is_of_other_node(&self, address: IpAddr) -> bool {
+        let node = self.names.get(&address).and_then(|name| name.strip_prefix("node/"));
+        node.is_some_and(|node| node != self.node)
+    }
+
     /// Returns the name of the address's machine, else the address.
     #[must_use]
     pub fn name(&self, address: IpAddr) -> String {
@@ -107,8 +116,7 @@ const SERVICE_ADDRESSES: &str = "kube-ipvs0";
 /// NodeLocal DNSCache's device for the DNS Service's cluster IP (kubernetes/dns, `-interfacename`).
 const DNS_CACHE: &str = "nodelocaldns";
 
-/// Returns the addresses at which NodeLocal DNSCache answers.
-pub fn dns_cache(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
+fn dns_cache(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
     let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
     listed.filter(|own| own.interface == DNS_CACHE).map(|own| own.address.addr())
 }

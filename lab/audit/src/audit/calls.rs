@@ -7,7 +7,7 @@ use super::gathered::Gathered;
 use super::sources::{AuditCaller, SourceKind};
 use super::stale::Lead;
 use super::{Audit, AuditCall, SOURCE_PORT};
-use crate::cluster::{self, own_networks};
+use crate::cluster::own_networks;
 use crate::machines::is_link_local;
 
 /// The most addresses of the node at which a node port is called, besides loopback.
@@ -45,8 +45,7 @@ impl Audit<'_> {
     /// Whether the address is another node's own: that node translates packets from outside, and others that are not yet
     /// translated here.
     pub(super) fn is_elsewhere(&self, address: IpAddr) -> bool {
-        let mut others = self.known.nodes.iter().filter(|(name, _)| **name != self.known.node);
-        others.any(|(_, own)| own.contains(&address)) && !self.machines.is_own(address)
+        self.known.is_of_other_node(address) && !self.machines.is_own(address)
     }
 
     /// Returns the callers: all at the frontend's first address; a pod, the node and a host outside at the others.
@@ -85,7 +84,7 @@ impl Audit<'_> {
     pub(super) fn other_port(&self, frontend: &ServiceFrontend, gathered: &mut Gathered) {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
         // The node's own sockets answer or refuse there.
-        if cluster::dns_cache(self.snapshot).any(|own| own == address) {
+        if self.known.dns_cache.contains(&address) {
             return;
         }
         let of_kind =

@@ -5,7 +5,6 @@ use svclab_sim::network::{Flow, Outcomes, PacketVerdict};
 use svclab_sim::trace::Event;
 
 use super::Audit;
-use crate::cluster;
 
 impl Audit<'_> {
     /// Whether the cache, not the proxy, answers the call.
@@ -23,7 +22,7 @@ impl Audit<'_> {
             Event::Matched(rule) | Event::NftMatched(rule) => rule.to_string().to_lowercase().contains("notrack"),
             _ => false,
         };
-        cluster::dns_cache(self.snapshot).any(|own| own == flow.to.ip())
+        self.known.dns_cache.contains(&flow.to.ip())
             && found.outcomes.iter().all(|one| ends_here(&one.verdict))
             && found.ways.iter().all(|(_, journey)| journey.request.trace.iter().any(is_untracked))
     }
