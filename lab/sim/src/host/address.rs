@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use crate::masked::Masked;
@@ -42,6 +42,12 @@ impl Address {
     pub fn new(ip: IpAddr, prefix: u8) -> Address {
         let scope = if ip.is_loopback() { Scope::HOST } else { Scope::GLOBAL };
         Address { ip, prefix, secondary: false, scope, temporary: false, tentative: false }
+    }
+
+    /// Returns the broadcast address of an IPv4 network (`fib_add_ifaddr`).
+    pub(super) fn broadcast(&self) -> Option<IpAddr> {
+        let network = Masked::network(self.ip, self.prefix).filter(|_| self.ip.is_ipv4() && self.prefix < 31)?;
+        Some(network.with_host_of(Ipv4Addr::BROADCAST.into()))
     }
 }
 

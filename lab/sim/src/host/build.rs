@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::policy::{MAIN_TABLE, PolicyRule, RoutingPolicy};
 use super::route::{ResolvedRoute, Route, RouteKind};
+use super::route_table::RouteTable;
 use super::{Address, Host, HostInterface, IpsecPolicy, LOOPBACK, Listener, Scope, Sysctls};
 use crate::assume::Assumptions;
 use crate::ipvs::VirtualServices;
@@ -269,9 +270,8 @@ impl HostBuilder {
             let resolved = ResolvedRoute { to, via, interface, source, metric, kind, scope, encap };
             tables.entry(route.table).or_default().push(resolved);
         }
-        for routes in tables.values_mut() {
-            routes.sort_by_key(|route| (std::cmp::Reverse(route.to.prefix().unwrap_or(0)), route.metric));
-        }
+        let mut tables: BTreeMap<u32, RouteTable> =
+            tables.into_iter().map(|(table, routes)| (table, RouteTable::new(routes))).collect();
         let routes = tables.remove(&MAIN_TABLE).unwrap_or_default();
         let policy = RoutingPolicy::new(&self.policy, tables, |name| places.get(name).copied());
         let entries = |listed: &[(String, IpAddr)]| {
@@ -297,6 +297,7 @@ impl HostBuilder {
             !rules.tables.is_empty()
         };
         let nft = compile::compile(&self.nft, &names, beside_iptables)?;
+        let broadcasts = self.interfaces.iter().flat_map(|one| &one.addresses).filter_map(Address::broadcast).collect();
         let local = self.interfaces.iter().flat_map(|one| &one.addresses).map(|address| address.ip).collect();
         Ok(Host {
             name: self.name.as_str().into(),
@@ -308,6 +309,7 @@ impl HostBuilder {
             encaps,
             ipsec: self.ipsec,
             local,
+            broadcasts,
             sysctls: self.sysctls,
             neighbours,
             resolved,

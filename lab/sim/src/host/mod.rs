@@ -5,6 +5,7 @@ mod build;
 mod ipsec;
 pub(crate) mod policy;
 pub(crate) mod route;
+mod route_table;
 mod route_to;
 mod source_address;
 
@@ -155,11 +156,12 @@ pub struct Host {
     pub(crate) interfaces: Vec<HostInterface>,
     pub(crate) names: Vec<Arc<str>>,
     pub(crate) bridge_of: Vec<Option<usize>>,
-    pub(crate) routes: Vec<route::ResolvedRoute>,
+    pub(crate) routes: route_table::RouteTable,
     pub(crate) policy: policy::RoutingPolicy,
     pub(crate) encaps: Vec<Arc<str>>,
     pub(crate) ipsec: Vec<IpsecPolicy>,
     pub(crate) local: BTreeSet<IpAddr>,
+    pub(crate) broadcasts: BTreeSet<IpAddr>,
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) resolved: BTreeSet<(usize, IpAddr)>,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Host;
-use super::route::{ResolvedRoute, RouteDecision, RouteKind, RouteQuery};
+use super::route::{RouteDecision, RouteKind, RouteQuery};
+use super::route_table::RouteTable;
 use crate::masked::Masked;
 use crate::protocol::Family;
 
@@ -82,13 +83,13 @@ pub(super) struct Selector {
 pub(crate) struct RoutingPolicy {
     v4: Vec<Selector>,
     v6: Vec<Selector>,
-    tables: BTreeMap<u32, Vec<ResolvedRoute>>,
+    tables: BTreeMap<u32, RouteTable>,
 }
 
 impl RoutingPolicy {
     pub(super) fn new(
         rules: &[PolicyRule],
-        tables: BTreeMap<u32, Vec<ResolvedRoute>>,
+        tables: BTreeMap<u32, RouteTable>,
         place: impl Fn(&str) -> Option<usize>,
     ) -> RoutingPolicy {
         let of = |family| {
@@ -117,8 +118,8 @@ impl RoutingPolicy {
             || usual.into_iter().all(|table| tables.next() == Some(table)) && tables.all(is_default)
     }
 
-    pub(super) fn table(&self, table: u32) -> Option<&[ResolvedRoute]> {
-        self.tables.get(&table).map(Vec::as_slice)
+    pub(super) fn table(&self, table: u32) -> Option<&RouteTable> {
+        self.tables.get(&table)
     }
 
     pub(crate) fn asks_marks(&self, family: Family) -> bool {

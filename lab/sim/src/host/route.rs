@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use super::policy::{LOCAL_TABLE, MAIN_TABLE};
-use super::{Address, Host, LOOPBACK, Scope};
-use crate::masked::{Masked, bits};
+use super::route_table::RouteTable;
+use super::{Host, LOOPBACK, Scope};
+use crate::masked::Masked;
 
 /// A route's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,8 +154,8 @@ impl Host {
     /// Without rules of its own, a node has one trie for the local and the main table of IPv4: the longest prefix wins,
     /// the local one among equals (`fib_trie_alias`, `fib_unmerge`).
     fn in_merged_tables(&self, to: IpAddr) -> Option<RouteDecision> {
-        let local = self.policy.table(LOCAL_TABLE).into_iter().flatten().find(|route| route.to.contains(to));
-        let main = self.routes.iter().find(|route| route.to.contains(to)).filter(|_| to.is_ipv4());
+        let local = self.policy.table(LOCAL_TABLE).and_then(|table| table.find(to));
+        let main = self.routes.find(to).filter(|_| to.is_ipv4());
         let length = |route: &ResolvedRoute| route.to.prefix().unwrap_or(0);
         let is_nearer = local.zip(main).is_some_and(|(local, main)| length(main) > length(local));
         let decided = if is_nearer { self.own(to) } else { self.local_table(to) };
@@ -174,13 +175,8 @@ impl Host {
     }
 
     /// Looks up a route; ignores routes with prefixes up to `suppressed`.
-    pub(super) fn in_table(
-        &self,
-        routes: &[ResolvedRoute],
-        to: IpAddr,
-        suppressed: Option<u8>,
-    ) -> Option<RouteDecision> {
-        let route = routes.iter().find(|route| route.to.contains(to))?;
+    pub(super) fn in_table(&self, routes: &RouteTable, to: IpAddr, suppressed: Option<u8>) -> Option<RouteDecision> {
+        let route = routes.find(to)?;
         if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
             return None;
         }
@@ -201,14 +197,6 @@ impl Host {
         let IpAddr::V4(v4) = address else {
             return address.is_multicast();
         };
-        let of = |own: &Address| {
-            own.ip.is_ipv4()
-                && own.prefix < 31
-                && Masked::network(own.ip, own.prefix).is_some_and(|network| {
-                    network.contains(address)
-                        && bits(address) == bits(network.address()) | !bits(network.mask()) & 0xffff_ffff
-                })
-        };
-        v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
+        v4.is_broadcast() || v4.is_multicast() || self.broadcasts.contains(&address)
     }
 }

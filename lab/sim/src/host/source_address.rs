@@ -57,7 +57,7 @@ impl Host {
             return primary;
         }
         // A network of loopback is local as a whole.
-        let local = self.policy.table(LOCAL_TABLE).into_iter().flatten().find(|route| route.to.contains(to));
+        let local = self.policy.table(LOCAL_TABLE).and_then(|table| table.find(to));
         local.and_then(|route| route.source).filter(|_| !self.is_local(to)).unwrap_or(to)
     }
 
