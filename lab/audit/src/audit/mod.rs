@@ -45,7 +45,7 @@ use gathered::Gathered;
 use setting::{NodeParts, Settings};
 use sources::{Finder, Sources};
 
-const UNKNOWN_LOCAL: &str = "the source address depends on how the proxy tells pods from others, which is not known";
+const UNKNOWN_LOCAL: &str = "it depends on how the proxy tells pods from others, which is not known";
 
 /// Settings of [`audit`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -239,6 +239,10 @@ impl<'a> Audit<'a> {
         gathered.asked += 1;
         if let Some(replaced) = self.replaced {
             return gathered.not_judged(asked, replaced.why.clone());
+        }
+        let may_be_pod = matches!(asked.source.kind, SourceKind::Pod | SourceKind::Endpoint | SourceKind::RemotePod);
+        if !self.proxy.configured && may_be_pod && promise.rests_on(Rule::ExternalLocal) {
+            return gathered.not_judged(asked, UNKNOWN_LOCAL.to_owned());
         }
         if promise.rests_on(Rule::NoHints) && !self.known.nodes.contains_key(&self.known.node) {
             return gathered.not_judged(asked, "hints decide, and the node's zone is not known".to_owned());

@@ -96,7 +96,7 @@ impl Finder<'_> {
     }
 
     pub(super) fn is_node(&self, address: IpAddr) -> bool {
-        self.known.nodes.values().any(|own| own.contains(&address))
+        self.known.names.get(&address).is_some_and(|name| name.starts_with("node/"))
             || own_addresses(self.snapshot).any(|own| own == address)
     }
 

@@ -56,6 +56,21 @@ fn reports_say_what_other_programs_decide_and_what_could_not_be_asked() {
     }
 }
 
+/// kube-proxy in IPVS mode with masqueradeAll: no rule tells pods from others.
+#[test]
+fn what_depends_on_an_unknown_setting_is_not_judged() {
+    let kind = ALL.iter().find(|one| one.name == "no configuration; masqueradeAll").unwrap();
+    let mut snapshot = kind.snapshot(Mode::Ipvs, None).unwrap();
+    let text = snapshot.nft_v4.as_mut().unwrap();
+    assert!(text.contains("KUBE-PROXY-FIREWALL ! -s 10.244.0.0/16"));
+    *text = text.replace("KUBE-PROXY-FIREWALL ! -s 10.244.0.0/16", "KUBE-PROXY-FIREWALL");
+    let report = audit(&snapshot, &AuditOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+    let why: Vec<&str> = report.not_judged.iter().map(|one| one.why.as_str()).collect();
+    assert_eq!(why, ["it depends on how the proxy tells pods from others, which is not known"]);
+    assert!(report.judged * 10 > report.calls * 9, "{} of {}", report.judged, report.calls);
+}
+
 /// Audits a kind in iptables mode with this rule ahead of all others of its table.
 fn with_first_rule(kind: &str, table: &str, rule: &str) -> Report {
     let kind = ALL.iter().find(|one| one.name == kind).unwrap();
