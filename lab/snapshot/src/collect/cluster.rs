@@ -12,7 +12,7 @@ use crate::{Objects, Snapshot, Unread};
 #[derive(Debug)]
 pub(super) struct LocalProxy {
     process: Option<Process>,
-    pub(super) config: Result<Option<Config>, Unread>,
+    config: Result<Option<Config>, Unread>,
 }
 
 impl LocalProxy {
@@ -21,6 +21,11 @@ impl LocalProxy {
         let path = ArchivePart::ProxyConfig.path();
         let config = within(end, path, proxy::local(options.proxy_config.as_deref(), process.as_ref())).await;
         LocalProxy { process, config: config.and_then(|config| config) }
+    }
+
+    /// Returns the configuration, or why there is none.
+    pub(super) fn config_text(&self) -> Result<Option<String>, &str> {
+        self.config.as_ref().map(|config| config.as_ref().map(Config::text)).map_err(|unread| unread.why.as_str())
     }
 
     fn kubeconfig(&self) -> Option<ContainedPath> {

@@ -3,8 +3,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::cluster::LocalProxy;
-use super::proxy::Config;
 use super::tool::{Limits, run};
 use super::{bpf, files, generation, ipvs, netlink, rules, sysctls};
 use crate::network::Network;
@@ -13,8 +11,8 @@ use crate::network::Network;
 const CONNECTIONS: &str = "net.netfilter.nf_conntrack_count";
 const MOST_CONNECTIONS: &str = "net.netfilter.nf_conntrack_max";
 
-/// Returns the fingerprint of the node's rules, network, settings and proxy configuration.
-pub(super) async fn read(proxy: &LocalProxy, limits: Limits) -> u64 {
+/// Returns the fingerprint of the node's rules, network and settings.
+pub(super) async fn read(limits: Limits) -> u64 {
     let (network, programs, sets, servers, legacy, nft) = tokio::join!(
         netlink::read(),
         bpf::read(),
@@ -38,10 +36,6 @@ pub(super) async fn read(proxy: &LocalProxy, limits: Limits) -> u64 {
     connections.is_some_and(|count| is_full(&count)).hash(&mut hasher);
     settings.hash(&mut hasher);
     serde_json::to_string(&(&network, programs.0)).unwrap_or_default().hash(&mut hasher);
-    match &proxy.config {
-        Ok(config) => config.as_ref().map(Config::text).hash(&mut hasher),
-        Err(unread) => unread.why.hash(&mut hasher),
-    }
     hasher.finish()
 }
 

@@ -1,6 +1,7 @@
 //! Collects one node again and again: watches the API instead of listing it, and notices cheaply whether anything
 //! changed.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub struct NodeWatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeMark {
     node: u64,
+    proxy: u64,
     objects: u64,
 }
 
@@ -39,10 +41,12 @@ impl NodeWatch {
     pub async fn mark(&self) -> NodeMark {
         let objects = self.objects.version();
         let limits = tool::Limits { deadline: self.options.tool_deadline, largest: self.options.max_size };
-        let proxy = LocalProxy::read(&self.options, Instant::now() + self.options.deadline).await;
-        let node = fingerprint::read(&proxy, limits).await;
+        let end = Instant::now() + self.options.deadline;
+        let (proxy, node) = tokio::join!(LocalProxy::read(&self.options, end), fingerprint::read(limits));
+        let mut hasher = DefaultHasher::new();
+        proxy.config_text().hash(&mut hasher);
         *self.last_proxy() = Some(proxy);
-        NodeMark { node, objects }
+        NodeMark { node, proxy: hasher.finish(), objects }
     }
 
     /// Collects the node, with the objects of the watch and the proxy's configuration of the last mark.
