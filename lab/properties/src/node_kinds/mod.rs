@@ -25,7 +25,7 @@ use crate::proxies::Proxies;
 use crate::snapshots::snapshot;
 use crate::sweep::in_mode;
 
-pub use matrix::{OPEN, table};
+pub use matrix::table;
 
 /// The node that is audited: it has local endpoints, and other nodes have more.
 const NODE: &str = "node-a";
@@ -102,7 +102,9 @@ impl NodeKind {
         let mut problems = match self.audit(mode, None) {
             Ok(report) => {
                 let finding = |one: &Finding| format!("{name}: {} of {}: {}", one.kind, one.service, one.cause);
-                report.wrong().map(finding).collect()
+                let open = report.calls - report.judged;
+                let open = (open > 0).then(|| format!("{name}: {open} calls not judged"));
+                report.wrong().map(finding).chain(open).collect()
             }
             Err(error) => vec![format!("{name}: {error}")],
         };
