@@ -18,7 +18,7 @@ fn node(mode: Mode, fits: impl Fn(&Snapshot) -> bool) -> Snapshot {
         snapshot(&cluster, NODE, &Proxies::synced(&cluster, NODE).unwrap().dump())
     });
     let found = nodes.filter(|node| node.network.is_some()).find(|node| fits(node) && audited(node).is_clean());
-    found.expect("a generated node fits")
+    found.unwrap_or_else(|| panic!("no generated node fits"))
 }
 
 fn audited(snapshot: &Snapshot) -> Report {
