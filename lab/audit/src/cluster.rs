@@ -41,6 +41,7 @@ pub struct KnownAddresses {
     pub nodes: BTreeMap<String, Vec<IpAddr>>,
     /// The addresses at which NodeLocal DNSCache answers.
     pub dns_cache: BTreeSet<IpAddr>,
+    owners: BTreeMap<IpAddr, String>,
 }
 
 impl KnownAddresses {
@@ -55,6 +56,7 @@ impl KnownAddresses {
             let name = node.metadata.name.clone().unwrap_or_default();
             let addresses = addresses_of(node);
             known.names.extend(addresses.iter().map(|address| (*address, format!("node/{name}"))));
+            known.owners.extend(addresses.iter().map(|address| (*address, name.clone())));
             known.nodes.insert(name, addresses);
         }
         known.node = node_name(snapshot, &known.nodes, &own);
@@ -88,11 +90,10 @@ impl KnownAddresses {
         known
     }
 
-    /// Whether another node's object has the address.
+    /// Returns the name of the node that has the address by its Node object.
     #[must_use]
-    pub fn is_of_other_node(&self, address: IpAddr) -> bool {
-        let node = self.names.get(&address).and_then(|name| name.strip_prefix("node/"));
-        node.is_some_and(|node| node != self.node)
+    pub fn node_of(&self, address: IpAddr) -> Option<&str> {
+        self.owners.get(&address).map(String::as_str)
     }
 
     /// Returns the name of the address's machine, else the address.
@@ -156,6 +157,18 @@ pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
 /// answers for them, by MetalLB, kube-vip or an administrator.
 #[must_use]
 pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr> {
+    let networks: Vec<IpNet> = own_networks(snapshot).collect();
+    let here = service_addresses(snapshot).filter(|address| {
+        networks.iter().any(|network| network.contains(address))
+            && !networks.iter().any(|network| network.addr() == *address)
+            && known.node_of(*address).is_none()
+            && !known.endpoints.contains_key(address)
+    });
+    here.collect()
+}
+
+/// Returns the external IPs and load-balancer addresses of Services.
+fn service_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
     let services = snapshot.objects.iter().flat_map(|objects| &objects.services);
     let texts = services.flat_map(|service| {
         let external = service.spec.iter().flat_map(|spec| spec.external_ips.iter().flatten());
@@ -163,14 +176,7 @@ pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr
         let ingress = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
         external.chain(ingress.filter_map(|ingress| ingress.ip.as_ref()))
     });
-    let networks: Vec<IpNet> = own_networks(snapshot).collect();
-    let here = texts.filter_map(|text| address::parse(text)).filter(|address| {
-        networks.iter().any(|network| network.contains(address))
-            && !networks.iter().any(|network| network.addr() == *address)
-            && !known.nodes.values().flatten().any(|of_node| of_node == address)
-            && !known.endpoints.contains_key(address)
-    });
-    here.collect()
+    texts.filter_map(|text| address::parse(text))
 }
 
 /// Returns a Node object's addresses, internal ones first.
@@ -213,7 +219,8 @@ pub struct AuditPod {
     pub interface: Option<String>,
 }
 
-/// Returns this node, other nodes by their objects, and only the given pods: every call would search all 50,000.
+/// Returns this node and, because every call searches them, only the other nodes and pods that a call may be about: the
+/// given pods with their nodes, and the nodes with an endpoint's or a service's address.
 #[must_use]
 pub fn cluster(
     snapshot: &Snapshot,
@@ -230,7 +237,12 @@ pub fn cluster(
     let mut addresses: Vec<IpAddr> = first.iter().copied().filter(|address| own.contains(address)).collect();
     addresses.extend(own.iter().filter(|address| !first.contains(address)));
     let mut nodes = vec![NodeMachine { name: known.node.clone(), addresses, ..NodeMachine::default() }];
-    for (name, addresses) in known.nodes.iter().filter(|(name, _)| **name != known.node) {
+    let called =
+        known.endpoints.keys().copied().chain(service_addresses(snapshot)).filter_map(|one| known.node_of(one));
+    let others: BTreeSet<&str> = called.chain(pods.iter().map(|pod| pod.node.as_str())).collect();
+    for (name, addresses) in
+        known.nodes.iter().filter(|(name, _)| **name != known.node && others.contains(name.as_str()))
+    {
         nodes.push(NodeMachine { name: name.clone(), addresses: addresses.clone(), ..NodeMachine::default() });
     }
     let interfaces = pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.interface.clone()?)));
@@ -242,6 +254,8 @@ pub fn cluster(
         addresses: pod.addresses.clone(),
         host_network: on_host(pod),
     });
+    let is_listed =
+        |node: &Node| node.metadata.name.as_deref().is_some_and(|name| name == known.node || others.contains(name));
     let world = World {
         nodes,
         pods: places.collect(),
@@ -255,7 +269,7 @@ pub fn cluster(
     let objects = svclab_oracle::Objects {
         services: objects.services,
         slices: objects.slices,
-        nodes: objects.nodes,
+        nodes: objects.nodes.into_iter().filter(|node| is_listed(node)).collect(),
         service_cidrs: objects.service_cidrs,
     };
     ClusterModel { objects, world }

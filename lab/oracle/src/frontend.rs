@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::address::Family;
 use crate::arrival;
 use crate::modes;
 use crate::nodeport::{self, NodePortAcceptance};
+use crate::port_index::PortIndex;
 use crate::promise::PromisedVerdict;
 use crate::question::{PacketSource, Question};
 use crate::rules::{Reasons, Rule};
@@ -30,7 +30,7 @@ pub(crate) enum DestinationKind<'a> {
 pub(crate) fn find<'a>(
     objects: &Objects,
     world: &'a World,
-    ports: &'a [ServicePort],
+    ports: &'a PortIndex,
     question: &'a Question,
     reasons: &mut Reasons,
 ) -> DestinationKind<'a> {
@@ -47,13 +47,13 @@ pub(crate) fn find<'a>(
     }
     let speaks = |port: &&ServicePort| port.name.protocol == question.protocol;
     let fixed = ports
-        .iter()
+        .at(to)
         .filter(speaks)
         .filter(|port| port.port == question.to.port())
         .flat_map(|port| port.addresses().filter(|(_, address)| *address == to).map(move |(kind, _)| (port, kind)));
     // The node that owns the destination address decides about node ports.
     let owner = if to.is_loopback() { Some(home) } else { world.owner(to).map(|node| node.name.as_str()) };
-    let node_ports = ports.iter().filter(speaks).filter(|port| port.node_port == Some(question.to.port()));
+    let node_ports = ports.with_node_port(question.to.port()).filter(speaks);
     let mut claims: Vec<(&ServicePort, FrontendKind)> = fixed.collect();
     for port in node_ports {
         let Some(owner) = owner else { break };
@@ -66,10 +66,10 @@ pub(crate) fn find<'a>(
     let claims = winning_claims(claims, question, reasons);
     let semantics = modes::semantics(&world.proxy);
     match claims.as_slice() {
-        [] if semantics.binds_addresses && is_service_address(ports, to) => {
+        [] if semantics.binds_addresses && is_bound_address(ports, to) => {
             DestinationKind::Closed(Rule::OtherPortOfVip, PromisedVerdict::Reject)
         }
-        [] if semantics.closes_cluster_ips && ports.iter().any(|port| port.cluster_ip == to) => {
+        [] if semantics.closes_cluster_ips && ports.at(to).any(|port| port.cluster_ip == to) => {
             DestinationKind::Closed(Rule::OtherPortOfClusterIp, PromisedVerdict::Reject)
         }
         [] if semantics.closes_cluster_ips && objects.is_in_service_cidr(to) => {
@@ -126,11 +126,7 @@ fn equivalent(one: (&ServicePort, FrontendKind), other: (&ServicePort, FrontendK
         && (one.1 == other.1 || (inside(one.1) == inside(other.1) && one.0.source_ranges.is_empty()))
 }
 
-fn is_service_address(ports: &[ServicePort], address: IpAddr) -> bool {
-    ports.iter().any(|port| port.addresses().any(|(_, own)| own == address))
-}
-
 /// Whether modes that bind service addresses bind `address` and use it as source of the node's calls.
-pub(crate) fn is_bound_address(ports: &[ServicePort], address: IpAddr) -> bool {
-    ports.iter().any(|port| port.family == Family::of(address)) && is_service_address(ports, address)
+pub(crate) fn is_bound_address(ports: &PortIndex, address: IpAddr) -> bool {
+    ports.at(address).next().is_some()
 }

@@ -34,6 +34,7 @@ mod modes;
 mod nodeport;
 mod oracle;
 mod policy;
+mod port_index;
 mod promise;
 mod question;
 mod questions;

@@ -1,5 +1,10 @@
 //! Applies the rules to a question, in order.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+
 use crate::address::{self, Family};
 use crate::arrival::{self, ServicePacket};
 use crate::delivery;
@@ -10,6 +15,7 @@ use crate::frontends::{self, ServiceFrontend};
 use crate::health;
 use crate::modes;
 use crate::policy;
+use crate::port_index::PortIndex;
 use crate::promise::{Promise, PromisedVerdict};
 use crate::question::{Protocol, Question};
 use crate::rules::{Reasons, Rule};
@@ -23,8 +29,10 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 pub struct Oracle<'a> {
     objects: &'a Objects,
     world: &'a World,
-    v4: Vec<ServicePort>,
-    v6: Vec<ServicePort>,
+    v4: PortIndex,
+    v6: PortIndex,
+    /// The services that mention an address.
+    mentions: HashMap<IpAddr, Vec<&'a Service>>,
 }
 
 pub fn ask(objects: &Objects, world: &World, question: &Question) -> Promise {
@@ -43,12 +51,18 @@ impl<'a> Oracle<'a> {
             });
             ports.collect()
         };
-        Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
+        let mut mentions: HashMap<IpAddr, Vec<&Service>> = HashMap::new();
+        for service in &objects.services {
+            for address in service::mentioned(service) {
+                mentions.entry(address).or_default().push(service);
+            }
+        }
+        Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6), mentions }
     }
 
     /// Returns all frontends; a node port is one entry without an address.
     pub fn frontends(&self) -> impl Iterator<Item = ServiceFrontend> + '_ {
-        self.v4.iter().chain(&self.v6).flat_map(frontends::of)
+        self.v4.iter().chain(self.v6.iter()).flat_map(frontends::of)
     }
 
     pub fn ask(&self, question: &Question) -> Promise {
@@ -128,7 +142,7 @@ impl<'a> Oracle<'a> {
     fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
         reasons.add(Rule::NoService, question.to.to_string());
         let (to, family) = (question.to.ip(), Family::of(question.to.ip()));
-        for service in &self.objects.services {
+        for service in self.mentions.get(&to).into_iter().flatten() {
             let name = service.metadata.name.as_deref().unwrap_or_default();
             let Some(spec) = &service.spec else { continue };
             if service::ingress(service, family, true).contains(&to) {

@@ -1,6 +1,6 @@
 //! Services of this proxy: one value per service port and family.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -111,6 +111,19 @@ pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
 /// Whether the service has this cluster IP, whichever proxy handles it.
 pub(crate) fn has_cluster_ip(service: &Service, address: IpAddr) -> bool {
     service.spec.as_ref().and_then(|spec| cluster_ip(spec, Family::of(address))) == Some(address)
+}
+
+/// Returns every address of the service, once.
+pub(crate) fn mentioned(service: &Service) -> BTreeSet<IpAddr> {
+    let of_family = |family| {
+        let spec = service.spec.as_ref();
+        let cluster = spec.and_then(|spec| cluster_ip(spec, family));
+        let balancer = ingress(service, family, true).into_iter().chain(ingress(service, family, false));
+        cluster.into_iter().chain(balancer).collect::<Vec<_>>()
+    };
+    let external = service.spec.iter().flat_map(|spec| spec.external_ips.iter().flatten());
+    let external = external.filter_map(|text| address::parse(text));
+    Family::ALL.into_iter().flat_map(of_family).chain(external).collect()
 }
 
 /// Empty if another proxy handles the service or it has no cluster IP of the family.

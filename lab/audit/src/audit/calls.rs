@@ -45,7 +45,8 @@ impl Audit<'_> {
     /// Whether the address is another node's own: that node translates packets from outside, and others that are not yet
     /// translated here.
     pub(super) fn is_elsewhere(&self, address: IpAddr) -> bool {
-        self.known.is_of_other_node(address) && !self.machines.is_own(address)
+        let is_other = self.known.node_of(address).is_some_and(|name| name != self.known.node);
+        is_other && !self.machines.is_own(address)
     }
 
     /// Returns the callers: all at the frontend's first address; a pod, the node and a host outside at the others.

@@ -96,8 +96,7 @@ impl Finder<'_> {
     }
 
     pub(super) fn is_node(&self, address: IpAddr) -> bool {
-        self.known.names.get(&address).is_some_and(|name| name.starts_with("node/"))
-            || own_addresses(self.snapshot).any(|own| own == address)
+        self.known.node_of(address).is_some() || own_addresses(self.snapshot).any(|own| own == address)
     }
 
     fn is_gateway(&self, address: IpAddr) -> bool {

@@ -185,6 +185,9 @@ impl Network {
         if let Some(state) = self.states.get_mut(&id.0) {
             state.rules_changed(&host);
         }
+        for link in self.link_of[id.0].iter().flatten() {
+            Arc::make_mut(&mut self.links)[*link].forget_addresses();
+        }
         Arc::make_mut(&mut self.hosts)[id.0] = host;
     }
 

@@ -1,8 +1,8 @@
 use crate::support::{Plan, at, id, ip, net, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
-use svclab_sim::host::{Host, HostBuilder, HostInterface, Route, RouteKind, Sysctls};
-use svclab_sim::network::{Flow, Network};
-use svclab_sim::protocol::Family;
+use svclab_sim::host::{Host, HostBuilder, HostInterface, Listener, Route, RouteKind, Sysctls};
+use svclab_sim::network::{Flow, Network, PacketVerdict};
+use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::rules::Rules;
 
 fn eth0() -> HostBuilder {
@@ -171,4 +171,25 @@ fn a_chain_is_walked_again_after_a_change() {
     let outcomes = network.outcomes(&Flow::tcp(client, at("192.0.2.1:80"))).unwrap();
     let said = format!("{:?}", outcomes.certain().unwrap());
     assert!(said.contains("Dropped") && said.contains("Rule"), "{said}");
+}
+
+/// Links with many machines are searched by an index of addresses.
+#[test]
+fn a_machine_is_found_among_many_on_a_link_and_after_a_change() {
+    let machine = |name: String, address: String| {
+        let eth0 = HostInterface::new("eth0").address(address.parse().unwrap(), 24);
+        let listener = Listener { protocol: Protocol::TCP, address: None, port: None };
+        Host::builder(&name).interface(eth0).listener(listener).build().unwrap()
+    };
+    let mut network = Network::new();
+    let ids: Vec<_> = (1..=20).map(|at| network.add(machine(format!("m{at}"), format!("192.0.2.{at}")))).collect();
+    network.link(&ids.iter().map(|id| (*id, "eth0")).collect::<Vec<_>>()).unwrap();
+    let call = |network: &Network, to: &str| {
+        let found = network.outcomes(&Flow::tcp(ids[0], to.parse().unwrap())).unwrap();
+        found.certain().and_then(PacketVerdict::answered).map(|(by, _)| by)
+    };
+    assert_eq!(call(&network, "192.0.2.20:80"), Some(ids[19]));
+    assert_eq!(call(&network, "192.0.2.77:80"), None);
+    network.replace(ids[19], machine("m20".to_owned(), "192.0.2.77".to_owned()));
+    assert_eq!((call(&network, "192.0.2.20:80"), call(&network, "192.0.2.77:80")), (None, Some(ids[19])));
 }
