@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::coverage::Coverage;
 use super::rules::RuleTallies;
 use crate::judge::FaultKind;
 
@@ -150,6 +151,8 @@ pub struct Report {
     pub unsettled: usize,
     /// Counts per rule of Kubernetes.
     pub rules: RuleTallies,
+    /// Which rules of the proxy the calls met.
+    pub coverage: Coverage,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// Calls that could not be judged.

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use svclab_oracle::{FrontendKind, Promise, Rule, ServiceFrontend};
+use svclab_sim::cluster::NodeState;
 use svclab_sim::network::{Outcomes, PacketVerdict};
 use svclab_sim::render;
 use svclab_snapshot::Snapshot;
 
 use super::cause::{Cause, ServiceEndpoints, cause, known_difference, known_refusal};
+use super::coverage::Met;
 use super::finding::{Finding, FindingKind, NotJudged, Report};
 use super::rules::{RuleTallies, broken_by};
 use super::{Audit, AuditCall};
@@ -75,6 +77,7 @@ pub(super) struct Gathered<'a> {
     pub(super) unsettled: usize,
     /// What explains outcomes that are no faults, with the number of calls.
     notes: BTreeMap<String, usize>,
+    pub(super) met: Met,
 }
 
 impl<'a> Gathered<'a> {
@@ -89,6 +92,7 @@ impl<'a> Gathered<'a> {
             no_promise: 0,
             unsettled: 0,
             notes: BTreeMap::new(),
+            met: Met::default(),
         }
     }
 
@@ -109,6 +113,7 @@ impl<'a> Gathered<'a> {
         self.open += other.open;
         self.no_promise += other.no_promise;
         self.unsettled += other.unsettled;
+        self.met.merge(other.met);
         for (note, count) in other.notes {
             *self.notes.entry(note).or_default() += count;
         }
@@ -238,7 +243,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    pub(super) fn report(self, frontends: &[ServiceFrontend]) -> Report {
+    pub(super) fn report(self, state: &NodeState, frontends: &[ServiceFrontend]) -> Report {
         let audit = self.audit;
         let ports: BTreeSet<_> = frontends.iter().map(|frontend| &frontend.service).collect();
         let mut findings = bounded(self.findings);
@@ -259,6 +264,7 @@ impl<'a> Gathered<'a> {
             no_promise: self.no_promise,
             unsettled: self.unsettled,
             rules: self.rules,
+            coverage: self.met.coverage(state),
             findings,
             not_judged: self.not_judged.into_values().collect(),
             incomplete: incomplete(audit.snapshot),

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cause;
+mod coverage;
 mod dns_cache;
 mod finding;
 mod foreign;
@@ -36,6 +37,7 @@ use crate::machines::{Around, Machines, destinations, state};
 use crate::replacement::ProxyReplacement;
 use crate::settings::AuditedProxy;
 
+pub use coverage::Coverage;
 pub use finding::{Finding, FindingKind, NotJudged, Report};
 pub use rules::{RuleTallies, RuleTally};
 pub use sources::{AuditCaller, SourceKind};
@@ -121,7 +123,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     let mut gathered = audit.every(&frontends);
     audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
-    let report = gathered.report(&frontends);
+    let report = gathered.report(&state, &frontends);
     Ok(match &replaced {
         Some(replaced) => Report { mode: replaced.owner, ..report },
         None => report,
@@ -258,6 +260,7 @@ impl<'a> Audit<'a> {
             }
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         };
+        gathered.met.add(&found);
         if let Some(why) = self.unknown_program(asked, Some(&found)) {
             return gathered.not_judged(asked, why);
         }

@@ -1,4 +1,4 @@
-use super::{by_kind, count, known, looked_at, services, subject, verdict};
+use super::{by_kind, count, known, looked_at, met, services, subject, verdict};
 use crate::audit::{Finding, Report};
 use crate::page::{Html, page};
 
@@ -149,6 +149,10 @@ fn rest(html: &mut Html, report: &Report) {
                 }
             });
         });
+    }
+    if let Some(met) = met(report) {
+        html.leaf("p", "", &met);
+        html.list(report.coverage.unmet.iter().map(String::as_str));
     }
     for (title, lines) in [
         ("Not looked at", &report.incomplete),

@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{by_kind, count, known, looked_at, services, subject, verdict};
+use super::{by_kind, count, known, looked_at, met, services, subject, verdict};
 use crate::audit::{Finding, Report};
 
 pub(super) fn markdown(report: &Report) -> String {
@@ -30,6 +30,12 @@ pub(super) fn markdown(report: &Report) -> String {
     }
     for one in &report.not_judged {
         let _ = writeln!(text, "- {} ({})", code(&one.why), count(one.count, "call"));
+    }
+    if let Some(met) = met(report) {
+        let _ = writeln!(text, "\n{}\n", plain(&met));
+    }
+    for line in &report.coverage.unmet {
+        let _ = writeln!(text, "- {}", code(line));
     }
     for (title, lines) in [
         ("Not looked at", &report.incomplete),

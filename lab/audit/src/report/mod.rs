@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use svclab_sim::render::printable;
 
-use crate::audit::{Finding, Report};
+use crate::audit::{Coverage, Finding, Report};
 
 pub use html::html;
 pub use junit::junit;
@@ -114,6 +114,16 @@ fn gaps(report: &Report) -> Vec<String> {
         (calls, open) => gaps.push(format!("{open} of {} could not be judged", count(calls, "call"))),
     }
     gaps
+}
+
+/// Returns how much of the proxy's rules the calls met.
+fn met(report: &Report) -> Option<String> {
+    let Coverage { total, met, .. } = report.coverage;
+    match total - met {
+        _ if total == 0 => None,
+        0 => Some(format!("all {total} rules and elements of the proxy were met")),
+        others => Some(format!("{met} of {total} rules and elements of the proxy were met, but not {others}:")),
+    }
 }
 
 /// Returns what a finding is about: a service port, or how many.

@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{by_kind, count, head, known, services, subject, verdict};
+use super::{by_kind, count, head, known, met, services, subject, verdict};
 use crate::audit::{Finding, Report};
 
 pub(super) fn text(report: &Report, ways: bool) -> String {
@@ -63,6 +63,12 @@ fn rest(text: &mut String, report: &Report) {
     }
     for one in &report.not_judged {
         let _ = writeln!(text, "  {} ({}), the first: {}", one.why, count(one.count, "call"), one.first);
+    }
+    if let Some(met) = met(report) {
+        let _ = writeln!(text, "\n{met}");
+    }
+    for line in &report.coverage.unmet {
+        let _ = writeln!(text, "  {line}");
     }
     for (title, lines) in [("not asked", &report.not_asked), ("assumed", &report.assumed), ("not read", &report.unread)]
     {

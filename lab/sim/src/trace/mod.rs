@@ -1,5 +1,6 @@
 //! The events of a packet's path, for [`crate::render`] and [`crate::picture`].
 
+mod element;
 mod lost;
 mod not_modelled;
 mod rule;
@@ -7,6 +8,7 @@ mod rule;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+pub use element::ElementRef;
 pub use lost::{DropReason, StoppedDiscovery};
 pub use not_modelled::NotModelled;
 pub use rule::RuleRef;
@@ -63,6 +65,8 @@ pub enum Event {
     },
     NftChain(RuleRef),
     NftMatched(RuleRef),
+    /// A lookup found an element of a named set.
+    Element(ElementRef),
     /// A random number of `numgen` or a hash.
     Drawn {
         rule: RuleRef,

@@ -33,6 +33,24 @@ impl RuleRef {
         RuleRef { listing: Listing::Iptables(Arc::clone(rules)), table, chain, rule: Some(rule) }
     }
 
+    /// Returns every rule of a listing of iptables.
+    pub fn all(rules: &Arc<Rules>) -> impl Iterator<Item = RuleRef> + '_ {
+        rules.tables.iter().enumerate().flat_map(move |(table, one)| {
+            one.chains.iter().enumerate().flat_map(move |(chain, one)| {
+                (0..one.rules.len()).map(move |rule| RuleRef::iptables(rules, table, chain, rule))
+            })
+        })
+    }
+
+    /// Returns every rule of a listing of nftables.
+    pub fn all_nft(ruleset: &Arc<Ruleset>) -> impl Iterator<Item = RuleRef> + '_ {
+        ruleset.tables.iter().enumerate().flat_map(move |(table, one)| {
+            one.chains.iter().enumerate().flat_map(move |(chain, one)| {
+                (0..one.rules.len()).map(move |rule| RuleRef::nft(ruleset, table, chain, Some(rule)))
+            })
+        })
+    }
+
     pub(crate) fn nft(ruleset: &Arc<Ruleset>, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {
         RuleRef { listing: Listing::Nft(Arc::clone(ruleset)), table, chain, rule }
     }

@@ -11,7 +11,7 @@ use crate::protocol::Family;
 use crate::rules::ChainPolicy;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
-use crate::trace::RuleRef;
+use crate::trace::{ElementRef, RuleRef};
 
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledExpr {
@@ -167,6 +167,8 @@ pub(crate) enum EntryContent {
 
 #[derive(Debug, Clone)]
 pub(crate) struct SetEntry {
+    /// The position in the listing; `None`: a rule has added it.
+    pub(crate) at: Option<usize>,
     pub(crate) content: EntryContent,
     /// Milliseconds.
     pub(crate) expires: Option<u64>,
@@ -305,6 +307,12 @@ impl NftProgram {
     pub(crate) fn is_idle(&self, base: BaseChainRef) -> bool {
         let chain = &self.tables[base.table].chains[base.chain];
         chain.policy != Some(ChainPolicy::Drop) && chain.rules.iter().flatten().all(CompiledStatement::is_pure)
+    }
+
+    /// `None` for an element that a rule has added, and for anonymous sets.
+    pub(crate) fn element(&self, table: usize, set: usize, entry: &SetEntry) -> Option<ElementRef> {
+        self.tables[table].sets[set].name.as_ref()?;
+        Some(ElementRef::new(&self.ruleset, table, set, entry.at?))
     }
 
     pub(crate) fn rule(&self, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {

@@ -77,7 +77,7 @@ impl<'a> Walker<'a> {
                 };
                 let own = at.program.tables[at.table].sets[*set].checks.as_ref();
                 let checks = checks.as_ref().or(own).cloned();
-                self.nft_element(at, *operation, *set, &key, SetEntry { content, expires: *timeout, checks })?;
+                self.nft_element(at, *operation, *set, &key, SetEntry { at: None, content, expires: *timeout, checks })?;
                 self.nft_matched(at, matched);
                 Ok(None)
             }
@@ -110,7 +110,7 @@ impl<'a> Walker<'a> {
                 (values.len() == ranges.len() && ranges.iter().zip(values).all(within)) != *not
             }
             CompiledComparison::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
-            CompiledComparison::In { not: true, set } => self.nft_find(at, *set, values)?.is_none(),
+            CompiledComparison::In { not: true, set } => self.nft_found(at, *set, values)?.is_none(),
             CompiledComparison::In { not: false, set } => self.nft_look_up(at, *set, values)?.is_some(),
             CompiledComparison::NotModelled => return Err(RuleAbort::NotModelled("".into())),
         })

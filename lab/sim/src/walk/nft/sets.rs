@@ -3,6 +3,7 @@
 use super::{RuleAbort, RuleContext};
 use crate::nft::SetOperation;
 use crate::program::nft::{EntryContent, SetEntry};
+use crate::trace::Event;
 use crate::walk::Walker;
 
 /// The default size of sets (`nft_dynset_init`).
@@ -16,9 +17,23 @@ impl<'a> Walker<'a> {
         set: usize,
         key: &[u128],
     ) -> Result<Option<EntryContent>, RuleAbort> {
-        let Some(SetEntry { content, checks, .. }) = self.nft_find(at, set, key)? else { return Ok(None) };
+        let Some(SetEntry { content, checks, .. }) = self.nft_found(at, set, key)? else { return Ok(None) };
         checks.iter().flat_map(|checks| checks.iter()).try_for_each(|check| self.nft_check(check, key))?;
         Ok(Some(content))
+    }
+
+    /// Finds an element without its checks, and notes it.
+    pub(super) fn nft_found(
+        &mut self,
+        at: &RuleContext<'a>,
+        set: usize,
+        key: &[u128],
+    ) -> Result<Option<SetEntry>, RuleAbort> {
+        let found = self.nft_find(at, set, key)?;
+        if let Some(element) = found.as_ref().and_then(|entry| at.program.element(at.table, set, entry)) {
+            self.note(Event::Element(element));
+        }
+        Ok(found)
     }
 
     pub(super) fn nft_find(

@@ -59,8 +59,8 @@ impl Compiler<'_> {
         kinds: &[DataType],
         data: Option<&[DataType]>,
     ) -> Result<(), MissingReference> {
-        for element in elements {
-            match self.element(set, element, kinds, data) {
+        for (at, element) in elements.iter().enumerate() {
+            match self.element(set, (at, element), kinds, data) {
                 Ok(()) => {}
                 Err(ElementError::Missing(missing)) => return Err(missing),
                 Err(ElementError::NotModelled(what)) => set.not_modelled = Some(what),
@@ -72,7 +72,7 @@ impl Compiler<'_> {
     fn element(
         &mut self,
         set: &mut CompiledSet,
-        element: &Element,
+        (at, element): (usize, &Element),
         kinds: &[DataType],
         data: Option<&[DataType]>,
     ) -> Result<(), ElementError> {
@@ -84,7 +84,7 @@ impl Compiler<'_> {
         };
         let expires = element.expires.or(element.timeout).or(set.timeout);
         let checks = self.checks(&element.statements).map_err(ElementError::Missing)?;
-        let entry = SetEntry { content, expires, checks };
+        let entry = SetEntry { at: Some(at), content, expires, checks };
         let parts = match &element.key {
             ElementKey::Any => {
                 set.any = Some(entry);
