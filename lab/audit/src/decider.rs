@@ -58,7 +58,7 @@ const PREFIXES: [(&str, &str); 28] = [
     ("nixos-", "NixOS' firewall"),
 ];
 
-fn of_chain(chain: &str) -> RuleOwner {
+pub(crate) fn of_chain(chain: &str) -> RuleOwner {
     if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
         return RuleOwner::Other(name);
     }
@@ -71,7 +71,7 @@ fn of_chain(chain: &str) -> RuleOwner {
     }
 }
 
-fn of_table(table: &str, chain: &str) -> RuleOwner {
+pub(crate) fn of_table(table: &str, chain: &str) -> RuleOwner {
     match table {
         "kube-proxy" => RuleOwner::Proxy(Mode::Nftables),
         "firewalld" => RuleOwner::Other("firewalld"),

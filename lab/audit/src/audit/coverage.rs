@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use serde::Serialize;
 use svclab_sim::cluster::NodeState;
@@ -35,21 +34,26 @@ pub(super) struct Met {
 
 impl Met {
     pub(super) fn add(&mut self, found: &Outcomes) {
-        let journeys = found.ways.iter().map(|(_, journey)| journey);
-        let legs = journeys.flat_map(|journey| std::iter::once(&journey.request).chain(&journey.reply));
-        for event in legs.flat_map(|leg| &leg.trace) {
-            match event {
-                Event::Matched(rule) | Event::NftMatched(rule) if !self.rules.contains(rule) => {
-                    self.rules.insert(rule.clone());
-                }
-                Event::Element(element) if !self.elements.contains(element) => {
+        for (_, journey) in &found.ways {
+            let legs = std::iter::once(&journey.request).chain(&journey.reply);
+            legs.flat_map(|leg| &leg.trace).for_each(|event| self.event(event));
+            for element in &journey.elements {
+                if !self.elements.contains(element) {
                     self.elements.insert(element.clone());
                 }
-                Event::Scheduled { service, server, .. } => {
-                    self.servers.insert((*service, *server));
-                }
-                _ => {}
             }
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Matched(rule) | Event::NftMatched(rule) if !self.rules.contains(rule) => {
+                self.rules.insert(rule.clone());
+            }
+            Event::Scheduled { service, server, .. } => {
+                self.servers.insert((*service, *server));
+            }
+            _ => {}
         }
     }
 
@@ -79,25 +83,25 @@ impl Met {
             count(self.rules.contains(&rule), &|| kind(&rule), &|| format!("{}: {rule}", rule.place()));
         }
         for element in ElementRef::all(&state.nft).filter(|element| is_own(element.table())) {
-            let kind = || format!("elements of @{}", element.set().name);
+            let kind = || format!("element of @{}", element.set().name);
             count(self.elements.contains(&element), &kind, &|| element.to_string());
         }
         for service in &state.servers.services {
             for server in &service.servers {
                 let is_met = self.servers.contains(&(service.address, server.address));
                 let example = || format!("{} of {}", server.address, service.address);
-                count(is_met, &|| "real servers".to_owned(), &example);
+                count(is_met, &|| "real server".to_owned(), &example);
             }
         }
         let mut kinds: Vec<(String, (usize, String))> = unmet.into_iter().collect();
         kinds.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
-        let line = |(kind, (count, example))| format!("{count} {kind}, such as {example}");
+        let line = |(kind, (count, example))| format!("{count} × {kind}, such as {example}");
         coverage.unmet = kinds.into_iter().take(SHOWN).map(line).collect();
         coverage
     }
 }
 
-/// Returns `rules of KUBE-SEP- with -j KUBE-MARK-MASQ`: the chain without a service's hash, and the target.
+/// Returns `rule of KUBE-SEP- with -j KUBE-MARK-MASQ`: the chain without a service's hash, and the target.
 fn kind(rule: &RuleRef) -> String {
     let text = rule.to_string();
     let chain = match rule.chain().match_indices('-').nth(1) {
@@ -107,8 +111,8 @@ fn kind(rule: &RuleRef) -> String {
     match text.rsplit_once(" -j ").or_else(|| text.rsplit_once(" -g ")) {
         Some((_, target)) => {
             let target = target.split(' ').next().unwrap_or_default();
-            format!("rules of {chain} with -j {}", target.split_inclusive('-').take(2).collect::<String>())
+            format!("rule of {chain} with -j {}", target.split_inclusive('-').take(2).collect::<String>())
         }
-        None => format!("rules of {chain}"),
+        None => format!("rule of {chain}"),
     }
 }

@@ -267,7 +267,7 @@ impl<'a> Gathered<'a> {
             coverage: self.met.coverage(state),
             findings,
             not_judged: self.not_judged.into_values().collect(),
-            incomplete: incomplete(audit.snapshot),
+            incomplete: incomplete(audit.snapshot).chain(audit.sources.incomplete.iter().cloned()).collect(),
             not_asked: audit.sources.not_asked.clone(),
             assumed: audit.machines.assumed.iter().cloned().chain(notes).collect(),
             unread: unread.collect(),
@@ -275,11 +275,11 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Returns the unread parts that may decide an outcome, and missing objects.
-fn incomplete(snapshot: &Snapshot) -> Vec<String> {
+/// Returns the unread parts that may decide an outcome.
+fn incomplete(snapshot: &Snapshot) -> impl Iterator<Item = String> + '_ {
     let decides = |what: &str| what.starts_with("rules") || what.starts_with("network") || what.starts_with("sysctls");
-    let unread = snapshot.unread.iter().filter(|unread| decides(&unread.what));
-    unread.map(|unread| format!("{} was not read", unread.what)).collect()
+    let unread = snapshot.unread.iter().filter(move |unread| decides(&unread.what));
+    unread.map(|unread| format!("{} was not read", unread.what))
 }
 
 /// A full table drops every new connection (`early_drop` fails, nf_conntrack_core.c).

@@ -22,8 +22,8 @@ impl Finder<'_> {
                     let label = endpoint.address.map_or(endpoint.label.clone(), |address| self.known.name(address));
                     sources.common.push(AuditCaller { kind, label, ..endpoint });
                 }
-                None => sources.not_asked(format!(
-                    "calls of a pod of this node over {family}: no pod range, route or endpoint shows one"
+                None => sources.incomplete.push(format!(
+                    "calls of a pod of this node over {family} were not made: no pod range, route or endpoint shows one"
                 )),
             }
             return;
@@ -96,6 +96,9 @@ impl Finder<'_> {
             return self.add_pod(sources, name, &node, endpoint.address, None);
         }
         let Some((node, address)) = self.remote_address(family) else {
+            if self.known.nodes.keys().eq([&self.known.node]) {
+                return;
+            }
             return sources.not_asked(format!(
                 "calls of a pod of another node over {family}: no pod range, route or endpoint shows one"
             ));

@@ -10,9 +10,11 @@ use svclab_snapshot::Snapshot;
 
 use crate::cluster::{AuditPod, KnownAddresses, own_addresses};
 use crate::explain::outside;
-use crate::machines::Peer;
+use crate::machines::{Peer, is_link_local};
 
 const RANGES: usize = 64;
+/// The most further interfaces with a host that calls.
+const INTERFACES: usize = 2;
 
 /// A kind of caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +59,8 @@ pub struct Sources {
     pub uplink: Option<String>,
     /// Calls that could not be made, and why.
     pub not_asked: Vec<String>,
+    /// What most calls depend on and is missing.
+    pub incomplete: Vec<String>,
 }
 
 impl Sources {
@@ -88,9 +92,8 @@ impl Finder<'_> {
         sources.common.push(source(SourceKind::Loopback, PacketSource::Loopback(node), "the node's loopback address"));
         self.ranges(frontends, &mut sources);
         if !self.known.nodes.contains_key(&self.known.node) {
-            sources.not_asked(
-                "calls at the Node object's addresses: the archive has no Node object of this node".to_owned(),
-            );
+            let missing = "calls at the node's addresses were not made: there is no Node object of this node";
+            sources.incomplete.push(missing.to_owned());
         }
         sources
     }
@@ -165,6 +168,42 @@ impl Finder<'_> {
         sources.uplink = sources.uplink.take().or_else(|| self.interface_towards(address));
         let source = self.client(sources, address, SourceKind::Outside, format!("a host outside ({address})"));
         sources.common.push(source);
+        self.beside_other_interfaces(family, sources);
+    }
+
+    /// Adds hosts in the networks of the node's further interfaces.
+    fn beside_other_interfaces(&self, family: Family, sources: &mut Sources) {
+        let Some(network) = &self.snapshot.network else { return };
+        let is_uplink = |name: &str| sources.uplink.as_deref() == Some(name);
+        let is_of_machines = |name: &str| {
+            let link = network.links.iter().find(|link| link.name == name);
+            link.is_some_and(|link| {
+                link.controller.is_none() && matches!(link.kind.as_deref(), None | Some("vlan" | "bond"))
+            })
+        };
+        let others = network.addresses.iter().filter(|own| {
+            let own_family = Family::of(own.address.addr()) == family && !is_link_local(own.address.addr());
+            own_family && !is_uplink(&own.interface) && own.interface != "lo" && is_of_machines(&own.interface)
+        });
+        let found: Vec<(String, IpAddr)> = others
+            .filter_map(|own| {
+                let free = (2..250).rev().filter_map(|number| nth(own.address.trunc(), number));
+                let is_free = |address: &IpAddr| {
+                    !self.is_node(*address)
+                        && !self.is_gateway(*address)
+                        && !self.known.endpoints.contains_key(address)
+                        && self.is_direct(*address)
+                        && self.interface_towards(*address).as_deref() == Some(own.interface.as_str())
+                };
+                Some((own.interface.clone(), free.into_iter().find(is_free)?))
+            })
+            .take(INTERFACES)
+            .collect();
+        for (interface, address) in found {
+            let label = format!("a host on {interface} ({address})");
+            let source = self.client(sources, address, SourceKind::Outside, label);
+            sources.common.push(source);
+        }
     }
 
     fn beside_the_node(&self, family: Family) -> Option<IpAddr> {

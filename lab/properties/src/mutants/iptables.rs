@@ -406,6 +406,12 @@ pub(super) fn narrow() -> Vec<Mutant> {
         rules("source ranges are one bit narrower", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| {
             if let Some(test) = &mut rule.header.source { test.is = narrower(test.is, 1); }
         })),
+        rules("packets of a second interface are dropped", |r| FORWARD.reorder(r, |chain| {
+            let Some(mut first) = chain.first().cloned() else { return };
+            let input = Some(Test::is(InterfacePattern("eth1".to_owned())));
+            (first.header, first.matches, first.target) = (RuleHeader { input, ..RuleHeader::default() }, Vec::new(), RuleTarget::Drop);
+            chain.insert(0, first);
+        })),
         rules("packets from privileged ports are dropped", |r| FORWARD.reorder(r, |chain| {
             if let Some(first) = chain.first().map(drop_by_source_port) { chain.insert(0, first); }
         })),

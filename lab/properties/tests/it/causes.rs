@@ -86,3 +86,20 @@ fn an_interface_that_is_down_is_one_finding() {
     assert_eq!(finding.cause, "interface cni0 is down");
     assert!(finding.service_count > 1, "{finding:?}");
 }
+
+#[test]
+fn rules_that_no_call_met_are_counted() {
+    for mode in [Mode::Iptables, Mode::Nftables, Mode::Ipvs] {
+        let coverage = report(&healthy(mode)).coverage;
+        println!("{}: {} of {}\n  {}", mode.name(), coverage.met, coverage.total, coverage.unmet.join("\n  "));
+        assert!(coverage.met > 0 && coverage.met < coverage.total, "{coverage:?}");
+    }
+    let mut snapshot = healthy(Mode::Iptables);
+    let before = report(&snapshot).coverage;
+    let rules = snapshot.nft_v4.take().unwrap();
+    snapshot.nft_v4 =
+        Some(rules.replacen("-A KUBE-", "-A KUBE-FORWARD -p tcp -m tcp --sport 7 --dport 7 -j DROP\n-A KUBE-", 1));
+    let after = report(&snapshot).coverage;
+    assert_eq!((after.met, after.total), (before.met, before.total + 1));
+    assert!(after.unmet.iter().any(|line| line.contains("rule of KUBE-FORWARD with -j DROP")), "{:?}", after.unmet);
+}

@@ -110,6 +110,7 @@ impl NetworkWalk<'_> {
                 state: &mut HostState::default(),
                 chance,
                 trace: &mut trace,
+                elements: &mut Vec::new(),
                 ports: &ports,
                 now: self.network.clock,
             };

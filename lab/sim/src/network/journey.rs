@@ -3,7 +3,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::HostId;
 use crate::packet::Packet;
 use crate::rules::target::RejectWith;
-use crate::trace::{DropReason, NotModelled, Trace};
+use crate::trace::{DropReason, ElementRef, NotModelled, Trace};
 
 /// The end of one direction's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,6 +130,8 @@ pub struct Journey {
     pub request: JourneyLeg,
     pub reply: Option<JourneyLeg>,
     pub verdict: PacketVerdict,
+    /// The elements of nftables' named sets that lookups found, in both directions.
+    pub elements: Vec<ElementRef>,
 }
 
 impl Journey {

@@ -8,7 +8,7 @@ use super::{HostId, HostStates, Network};
 use crate::chance::Chance;
 use crate::packet::{IcmpKind, Packet, PacketBody, TcpFlags};
 use crate::protocol::Family;
-use crate::trace::{DropReason, Event, Trace};
+use crate::trace::{DropReason, ElementRef, Event, Trace};
 use crate::walk::arp::{ArpWay, REPLY, REQUEST};
 use crate::walk::{BridgePorts, PacketExit, Skb, Walker};
 
@@ -20,6 +20,7 @@ pub(super) struct NetworkWalk<'a> {
     chance: &'a mut Chance,
     /// Neighbours that hosts learned from ARP packets on this journey.
     learned: BTreeSet<(usize, IpAddr)>,
+    elements: Vec<ElementRef>,
 }
 
 enum LegStart {
@@ -34,7 +35,13 @@ pub(super) fn journey(
     from: HostId,
     packet: &Packet,
 ) -> Journey {
-    let mut run = NetworkWalk { network, states, chance, learned: BTreeSet::new() };
+    let mut run = NetworkWalk { network, states, chance, learned: BTreeSet::new(), elements: Vec::new() };
+    let journey = both_ways(&mut run, from, packet);
+    Journey { elements: run.elements, ..journey }
+}
+
+fn both_ways(run: &mut NetworkWalk<'_>, from: HostId, packet: &Packet) -> Journey {
+    let (network, elements) = (run.network, Vec::new());
     let (mut request, answer) = run.leg(from, LegStart::Socket(packet.clone()));
     let (host, arrived) = match &request.end {
         LegEnd::Reached { host, packet } => (*host, packet.clone()),
@@ -42,11 +49,16 @@ pub(super) fn journey(
             let (host, with) = (*host, *with);
             let reply = answer.map(|answer| run.leg(host, LegStart::Kernel(answer)).0);
             let delivered = reply.as_ref().is_some_and(|reply| delivered(reply, from, packet));
-            return Journey { request, reply, verdict: PacketVerdict::Rejected { by: host, with, delivered } };
+            return Journey {
+                request,
+                reply,
+                verdict: PacketVerdict::Rejected { by: host, with, delivered },
+                elements,
+            };
         }
         LegEnd::Lost { host, why } => {
             let verdict = PacketVerdict::Dropped { by: *host, why: why.clone() };
-            return Journey { request, reply: None, verdict };
+            return Journey { request, reply: None, verdict, elements };
         }
     };
     let (source, destination) = arrived.ports().unwrap_or((0, 0));
@@ -57,12 +69,12 @@ pub(super) fn journey(
         request.trace.push(Event::Refused { host: this.name.clone(), packet: arrived.clone() });
         let reply = refusal(&arrived).map(|refusal| run.leg(host, LegStart::Kernel(Box::new(Skb::new(refusal)))).0);
         let delivered = reply.as_ref().is_some_and(|reply| delivered(reply, from, packet));
-        return Journey { request, reply, verdict: PacketVerdict::Refused { by: host, at, delivered } };
+        return Journey { request, reply, verdict: PacketVerdict::Refused { by: host, at, delivered }, elements };
     }
     request.trace.push(Event::Delivered { host: this.name.clone(), packet: arrived.clone() });
     let Some(answer) = arrived.answer() else {
         let verdict = PacketVerdict::Unanswered { by: host, at, saw, why: ReplyFailure::None };
-        return Journey { request, reply: None, verdict };
+        return Journey { request, reply: None, verdict, elements };
     };
     // The kernel, not a socket, answers echo requests.
     let start = if echo { LegStart::Kernel(Box::new(Skb::new(answer))) } else { LegStart::Socket(answer) };
@@ -77,7 +89,7 @@ pub(super) fn journey(
         }
         Some(why) => PacketVerdict::Unanswered { by: host, at, saw, why },
     };
-    Journey { request, reply: Some(reply), verdict }
+    Journey { request, reply: Some(reply), verdict, elements }
 }
 
 fn refusal(packet: &Packet) -> Option<Packet> {
@@ -131,6 +143,7 @@ impl NetworkWalk<'_> {
             state: self.states.entry(host).or_default(),
             chance: self.chance,
             trace,
+            elements: &mut self.elements,
             ports,
             now: self.network.clock,
         }

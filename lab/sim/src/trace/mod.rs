@@ -65,8 +65,6 @@ pub enum Event {
     },
     NftChain(RuleRef),
     NftMatched(RuleRef),
-    /// A lookup found an element of a named set.
-    Element(ElementRef),
     /// A random number of `numgen` or a hash.
     Drawn {
         rule: RuleRef,

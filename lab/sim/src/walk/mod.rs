@@ -33,7 +33,7 @@ use crate::packet::Packet;
 use crate::protocol::Family;
 use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
-use crate::trace::{DropReason, Event, NotModelled, RuleRef, Trace};
+use crate::trace::{DropReason, ElementRef, Event, NotModelled, RuleRef, Trace};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
@@ -162,6 +162,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) state: &'a mut HostState,
     pub(crate) chance: &'a mut Chance,
     pub(crate) trace: &'a mut Trace,
+    pub(crate) elements: &'a mut Vec<ElementRef>,
     pub(crate) ports: &'a dyn BridgePorts,
     pub(crate) now: u64,
 }

@@ -77,7 +77,13 @@ impl<'a> Walker<'a> {
                 };
                 let own = at.program.tables[at.table].sets[*set].checks.as_ref();
                 let checks = checks.as_ref().or(own).cloned();
-                self.nft_element(at, *operation, *set, &key, SetEntry { at: None, content, expires: *timeout, checks })?;
+                self.nft_element(
+                    at,
+                    *operation,
+                    *set,
+                    &key,
+                    SetEntry { at: None, content, expires: *timeout, checks },
+                )?;
                 self.nft_matched(at, matched);
                 Ok(None)
             }

@@ -3,7 +3,6 @@
 use super::{RuleAbort, RuleContext};
 use crate::nft::SetOperation;
 use crate::program::nft::{EntryContent, SetEntry};
-use crate::trace::Event;
 use crate::walk::Walker;
 
 /// The default size of sets (`nft_dynset_init`).
@@ -22,7 +21,7 @@ impl<'a> Walker<'a> {
         Ok(Some(content))
     }
 
-    /// Finds an element without its checks, and notes it.
+    /// Finds an element without its checks, and records it in the journey.
     pub(super) fn nft_found(
         &mut self,
         at: &RuleContext<'a>,
@@ -31,7 +30,7 @@ impl<'a> Walker<'a> {
     ) -> Result<Option<SetEntry>, RuleAbort> {
         let found = self.nft_find(at, set, key)?;
         if let Some(element) = found.as_ref().and_then(|entry| at.program.element(at.table, set, entry)) {
-            self.note(Event::Element(element));
+            self.elements.push(element);
         }
         Ok(found)
     }
