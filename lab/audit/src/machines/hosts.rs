@@ -72,7 +72,7 @@ impl Surroundings<'_> {
         }
         for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             host = match station.ways.first() {
-                Some(StationWay::Link(link)) => self.towards_node(host, link, family),
+                Some(StationWay::Link(link)) => self.towards_node(host, (station, link), family),
                 Some(StationWay::Behind(_)) => {
                     let via = link_local(family);
                     host.route(Route::via(everything(family), via, NEAR)).neighbour(NEAR, via)
@@ -107,14 +107,22 @@ impl Surroundings<'_> {
     }
 
     /// Adds a default route by the node's address on the link, else by the node itself.
-    fn towards_node(&self, host: HostBuilder, link: &StationLink, family: IpAddr) -> HostBuilder {
+    fn towards_node(
+        &self,
+        host: HostBuilder,
+        (station, link): (&Station, &StationLink),
+        family: IpAddr,
+    ) -> HostBuilder {
         let everything = everything(family);
         let own = self.node.addresses_of(&link.interface).iter();
         let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
         // A global gateway address reads better than a link-local one.
         match own.clone().find(|own| !is_link_local(*own)).or_else(|| own.clone().next()) {
             Some(via) => {
-                let announced = self.shared.announced.iter().filter(|address| address.is_ipv4() == family.is_ipv4());
+                // Gateways of endpoints call nothing: thousands of them would have thousands of routes.
+                let calls = station.others.is_empty() || self.behind.contains_key(station.name.as_str());
+                let announced =
+                    self.shared.announced.iter().filter(|address| calls && address.is_ipv4() == family.is_ipv4());
                 let all = announced.map(|address| Masked::from(*address)).chain([everything]);
                 all.fold(host, |host, to| host.route(Route::via(to, via, NEAR)))
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use svclab_audit::audit::{Finding, NotJudged, Report, RuleTallies, RuleTally};
+use svclab_audit::audit::{Coverage, Finding, NotJudged, Report, RuleTallies, RuleTally};
 use svclab_audit::report::{json, junit, markdown, sarif, summary, text};
 
 fn finding(kind: &'static str, title: &'static str, service: &str, known: Option<&'static str>) -> Finding {
@@ -44,6 +44,14 @@ fn report() -> Report {
             ("cluster-ip", RuleTally { held: 90, broken: 3, known: 0 }),
             ("no-endpoints", RuleTally { held: 3, broken: 0, known: 3 }),
         ]),
+        coverage: Coverage {
+            total: 120,
+            met: 118,
+            unmet: vec![
+                "2 × rule of KUBE-FORWARD with -j DROP, such as -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP"
+                    .to_owned(),
+            ],
+        },
         findings: vec![
             finding("dropped", dropped, "default/web:http", None),
             finding(
