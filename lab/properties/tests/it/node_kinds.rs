@@ -36,7 +36,7 @@ fn nodes_in_userspace_mode_are_quiet_and_their_twins_found() {
 fn remarks(kind: &str) -> String {
     let kind = ALL.iter().find(|one| one.name == kind).unwrap();
     let report = kind.audit(Mode::Iptables, None).unwrap();
-    report.not_asked.into_iter().chain(report.assumed).collect::<Vec<_>>().join("\n")
+    report.incomplete.into_iter().chain(report.not_asked).chain(report.assumed).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn reports_say_what_other_programs_decide_and_what_could_not_be_asked() {
             "Open vSwitch changes no packet of the machines on antrea-gw0, and hands each of their answers to this node",
         ),
         ("NodeLocal DNSCache", "NodeLocal DNSCache answers at 10.96.1.1:80, not the proxy"),
-        ("no Node objects", "calls at the Node object's addresses: the archive has no Node object of this node"),
+        ("no Node objects", "calls at the node's addresses were not made: there is no Node object of this node"),
         ("cluster-pool IPAM, only own endpoints", "calls of a pod of another node over IPv4: no pod range"),
     ] {
         let found = remarks(kind);
