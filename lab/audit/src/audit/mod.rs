@@ -74,13 +74,16 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // Built without callers, because the frontends determine which are needed.
-    let services = cluster::cluster(snapshot, &known, &proxy.settings, &[], Vec::new(), None);
-    let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
-    let alone = Around { names: known.names.clone(), ..Around::default() };
-    let node = Machines::build(snapshot, &state, &alone)?;
-    let finder = Finder { snapshot, known: &known, node: node.network.host(node.node) };
-    let sources = finder.find(&frontends);
+    // The callers depend on the frontends. What a large cluster's objects and rules take is freed before the second build.
+    let frontends: Vec<ServiceFrontend> = {
+        let services = cluster::cluster(snapshot, &known, &proxy.settings, &[], Vec::new(), None);
+        services.oracle().frontends().collect()
+    };
+    let sources = {
+        let alone = Around { names: known.names.clone(), ..Around::default() };
+        let node = Machines::build(snapshot, &state, &alone)?;
+        Finder { snapshot, known: &known, node: node.network.host(node.node) }.find(&frontends)
+    };
     let cluster = cluster::cluster(
         snapshot,
         &known,
