@@ -54,6 +54,9 @@ pub(super) fn cause(
     if let Some(other) = decided.as_ref().and_then(|decider| shadow(decider, proxy)) {
         return Cause::node_wide(other);
     }
+    // The rule that translated the packet did not lose it.
+    let decided =
+        decided.filter(|_| !matches!(&fault.found, Some(PacketVerdict::Dropped { why, .. }) if !is_by_rule(why)));
     match fault.kind {
         FaultKind::NotTranslated => Cause::of_service(format!(
             "no rule of the proxy (mode {}) serves this address and port",
@@ -80,11 +83,18 @@ pub(super) fn cause(
     }
 }
 
+fn is_by_rule(why: &DropReason) -> bool {
+    matches!(why, DropReason::Rule(_) | DropReason::Policy(..) | DropReason::NftRule(_) | DropReason::NftPolicy(_))
+}
+
 /// Returns the cause if no rule decided.
 fn without_rule(fault: &Fault, journey: Option<&Journey>, node: HostId) -> Cause {
     let lost = |by: HostId, why: &DropReason| Cause { text: why.to_string(), node_wide: by == node };
     let end = journey.and_then(|journey| journey.reply.as_ref()).map(|reply| &reply.end);
     match (&fault.found, end) {
+        (Some(PacketVerdict::Dropped { by, why: DropReason::MartianSource }), _) if *by != node => {
+            Cause::of_service("no rule masquerades what goes back to its sender")
+        }
         (Some(PacketVerdict::Dropped { by, why }), _) => lost(*by, why),
         (Some(PacketVerdict::Unanswered { why: ReplyFailure::Lost { host, why }, .. }), _) => lost(*host, why),
         (Some(PacketVerdict::Unanswered { why: ReplyFailure::WrongSource { .. }, .. }), _) => {
@@ -129,12 +139,7 @@ pub(super) fn known_difference(
     found: Option<&PacketVerdict>,
 ) -> Option<&'static str> {
     let lost = match found? {
-        PacketVerdict::Dropped {
-            why: DropReason::Rule(_) | DropReason::Policy(..) | DropReason::NftRule(_) | DropReason::NftPolicy(_),
-            ..
-        } => {
-            return None;
-        }
+        PacketVerdict::Dropped { why, .. } if is_by_rule(why) => return None,
         PacketVerdict::Dropped { why, .. } => Some(why),
         _ => None,
     };

@@ -301,14 +301,17 @@ fn connection_table_full(figures: &BTreeMap<String, u64>, service_count: usize) 
 /// Bounds the number of paths; the result does not depend on the threads' order.
 fn bounded(findings: BTreeMap<FindingKey, Entry>) -> Vec<Finding> {
     let mut ways: BTreeMap<&'static str, usize> = BTreeMap::new();
-    let complete = |Entry { mut finding, services, .. }: Entry| {
+    let complete = |Entry { rank, mut finding, services, .. }: Entry| {
         shorten(&mut finding.calls);
         finding.service_count = services.len();
         finding.services = services.into_iter().take(SERVICES).collect();
-        finding
+        (rank.0, finding)
     };
-    let mut all: Vec<Finding> = findings.into_values().map(complete).collect();
-    all.sort_by(|one, other| (one.kind, &one.service, one.protocol).cmp(&(other.kind, &other.service, other.protocol)));
+    let mut all: Vec<(FindingKind, Finding)> = findings.into_values().map(complete).collect();
+    all.sort_by(|(kind, one), (other_kind, other)| {
+        (kind, &one.service, one.protocol).cmp(&(other_kind, &other.service, other.protocol))
+    });
+    let mut all: Vec<Finding> = all.into_iter().map(|(_, finding)| finding).collect();
     for finding in &mut all {
         let count = ways.entry(finding.kind).or_default();
         *count += 1;
