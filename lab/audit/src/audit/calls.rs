@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ipnet::IpNet;
 use svclab_oracle::{Family, FrontendKind, Protocol, ServiceFrontend, address};
 
 use super::gathered::Gathered;
@@ -109,7 +110,13 @@ impl Audit<'_> {
         let used: BTreeSet<IpAddr> = frontends.iter().filter_map(|frontend| frontend.address).collect();
         let ranges =
             self.cluster.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
-        for range in ranges.flatten().filter_map(|text| address::parse_range(text)) {
+        // A proxy may leave alone a range that holds machines: dropping what goes there would cut them off.
+        let holds_machines = |range: &IpNet| {
+            let nodes = self.known.nodes.values().flatten();
+            nodes.chain(self.known.endpoints.keys()).any(|address| range.contains(address))
+        };
+        let ranges = ranges.flatten().filter_map(|text| address::parse_range(text));
+        for range in ranges.filter(|range| !holds_machines(range)) {
             let mut free = range.hosts().skip(UNUSED_FROM).filter(|address| !used.contains(address));
             let Some(address) = free.next() else { continue };
             let lead =

@@ -93,7 +93,7 @@ pub struct Finding {
     pub promised: String,
     /// The promise's rules with their documents.
     pub because: Vec<String>,
-    /// The broken rules ([`Rule::id`]).
+    /// The broken rules ([`svclab_oracle::Rule::id`]).
     pub rules: Vec<&'static str>,
     /// The outcome under the node's rules.
     pub found: String,

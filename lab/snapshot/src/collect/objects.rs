@@ -97,7 +97,7 @@ impl<T> Default for KeptObjects<T> {
 struct ServiceChange {
     at: Instant,
     service: ObjectKey,
-    /// The addresses and ports that the Service had before, as [`frontends`] names them.
+    /// The addresses and ports that the Service had before, `10.96.0.1:80/TCP`.
     released: Vec<String>,
 }
 
