@@ -278,7 +278,7 @@ fn offset(start: IpAddr, number: u32, up: bool) -> Option<IpAddr> {
 }
 
 pub(super) fn nameless(address: IpAddr) -> PodName {
-    PodName { namespace: "(of this node)".to_owned(), name: address.to_string() }
+    PodName { namespace: "(unnamed)".to_owned(), name: address.to_string() }
 }
 
 pub(super) fn nth(range: IpNet, number: u32) -> Option<IpAddr> {
