@@ -230,7 +230,6 @@ pub fn cluster(
     clients: Vec<Client>,
     uplink: Option<String>,
 ) -> ClusterModel {
-    let objects = snapshot.objects.clone().unwrap_or_default();
     let own: Vec<IpAddr> = own_addresses(snapshot).collect();
     let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
     // The node calls from its first address.
@@ -266,11 +265,13 @@ pub fn cluster(
         incoming,
         proxy: proxy.clone(),
     };
-    let objects = svclab_oracle::Objects {
-        services: objects.services,
-        slices: objects.slices,
-        nodes: objects.nodes.into_iter().filter(|node| is_listed(node)).collect(),
-        service_cidrs: objects.service_cidrs,
-    };
+    let listed = snapshot.objects.as_ref();
+    let objects = listed.map(|objects| svclab_oracle::Objects {
+        services: objects.services.clone(),
+        slices: objects.slices.clone(),
+        nodes: objects.nodes.iter().filter(|node| is_listed(node)).cloned().collect(),
+        service_cidrs: objects.service_cidrs.clone(),
+    });
+    let objects = objects.unwrap_or_default();
     ClusterModel { objects, world }
 }
