@@ -95,12 +95,15 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
     decided
 }
 
-/// Returns the rule that masqueraded the request: the one that marked it, if that is not the proxy's.
+/// kube-proxy's default `masqueradeBit`, 14 (KubeProxyIPTablesConfiguration).
+const MASQUERADE: u32 = 1 << 14;
+
+/// Returns the rule that masqueraded the request: another program's, if that was the first to set the masquerade mark.
 #[must_use]
 pub fn masquerader(journey: &Journey) -> Option<Decider> {
     let (mut marker, mut decided): (Option<Decider>, Option<Decider>) = (None, None);
     walk(&journey.request.trace, |event, last| match event {
-        Event::Mark { to, .. } => marker = last().filter(|_| *to != 0),
+        Event::Mark { from, to } if to & !from & MASQUERADE != 0 => marker = last(),
         Event::Translated { by: "SNAT", .. } => {
             let foreign = marker.take().filter(|marker| !matches!(marker.program, RuleOwner::Proxy(_)));
             decided = foreign.or_else(last);

@@ -37,7 +37,7 @@ pub(super) struct Shared<'a> {
 }
 
 /// A machine's place among the others.
-pub(super) struct Surroundings<'a> {
+pub(super) struct HostContext<'a> {
     pub(super) node: &'a Host,
     pub(super) shared: &'a Shared<'a>,
     /// By gateway, the machines behind it.
@@ -46,7 +46,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) gateways: &'a BTreeMap<&'a str, Vec<(&'a str, &'a StationLink)>>,
 }
 
-impl Surroundings<'_> {
+impl HostContext<'_> {
     pub(super) fn host(&self, station: &Station) -> HostBuilder {
         let sysctls = Sysctls { ip_forward: true, ipv6_forward: true, ..Sysctls::default() };
         let mut host = everywhere(Host::builder(&station.name).sysctls(sysctls));

@@ -25,7 +25,7 @@ use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
 use entry::{ENTRY, IngressLink};
-use hosts::{Shared, Surroundings, peer_interface, way_interface};
+use hosts::{HostContext, Shared, peer_interface, way_interface};
 use stations::{Finder, Station, StationLink, StationWay};
 
 pub use destinations::destinations;
@@ -204,11 +204,11 @@ fn connect(
             gateways.entry(&link.interface).or_default().push((&station.name, link));
         }
     }
-    let surroundings = Surroundings { node: &node, shared, behind: &behind, gateways: &gateways };
+    let context = HostContext { node: &node, shared, behind: &behind, gateways: &gateways };
     let mut network = Network::new();
     let mut ids: BTreeMap<&str, HostId> = BTreeMap::new();
     for station in stations {
-        ids.insert(&station.name, network.add(surroundings.host(station).build()?));
+        ids.insert(&station.name, network.add(context.host(station).build()?));
     }
     let node = network.add(node);
     let mut at: BTreeMap<IpAddr, HostId> = BTreeMap::new();

@@ -114,13 +114,8 @@ pub async fn replace_tables(
     text: String,
     before: &Dump,
 ) -> Result<Dump, String> {
-    let commands = commands(variant, cluster, node);
-    let work = move || {
-        commands.replace_tables(&text)?;
-        commands.dump()
-    };
-    let dump = lab.run(&ClusterHost::Node(node.to_owned()), work).await.map_err(|error| error.to_string())??;
-    Ok(Dump { relays: before.relays.clone(), ..dump })
+    change_tables(lab, commands(variant, cluster, node), node, before, move |commands| commands.replace_tables(&text))
+        .await
 }
 
 /// Runs commands of `nft -f`.
@@ -132,9 +127,19 @@ pub async fn load_tables(
     text: String,
     before: &Dump,
 ) -> Result<Dump, String> {
-    let commands = commands(variant, cluster, node);
+    change_tables(lab, commands(variant, cluster, node), node, before, move |commands| commands.load_tables(&text))
+        .await
+}
+
+async fn change_tables(
+    lab: &Lab,
+    commands: Commands,
+    node: &str,
+    before: &Dump,
+    change: impl FnOnce(&Commands) -> Result<(), String> + Send + 'static,
+) -> Result<Dump, String> {
     let work = move || {
-        commands.load_tables(&text)?;
+        change(&commands)?;
         commands.dump()
     };
     let dump = lab.run(&ClusterHost::Node(node.to_owned()), work).await.map_err(|error| error.to_string())??;

@@ -4,36 +4,21 @@ use svclab_snapshot::Snapshot;
 use svclab_snapshot::network::Network;
 
 use super::cni::{add, add_sets};
-use super::network::{address, host_route, link};
+use super::network::{address, host_route, link, rename};
 
 /// Pods on an Open vSwitch bridge, behind the internal port `gateway`.
 fn behind_ovs(snapshot: &mut Snapshot, gateway: &str) {
     let Some(network) = &mut snapshot.network else { return };
     for own in &mut network.links {
-        match own.name.as_str() {
-            "cni0" => {
-                gateway.clone_into(&mut own.name);
-                own.kind = Some("openvswitch".to_owned());
-            }
-            _ if own.controller.as_deref() == Some("cni0") => own.controller = Some("ovs-system".to_owned()),
-            _ => {}
+        if own.name == "cni0" {
+            own.kind = Some("openvswitch".to_owned());
+        } else if own.controller.as_deref() == Some("cni0") {
+            own.controller = Some("ovs-system".to_owned());
         }
     }
     link(network, "ovs-system", Some("openvswitch"));
     network.forwarding.clear();
-    let named = |interface: &mut String| {
-        if interface == "cni0" {
-            gateway.clone_into(interface);
-        }
-    };
-    network.addresses.iter_mut().for_each(|own| named(&mut own.interface));
-    network.neighbours.iter_mut().for_each(|one| named(&mut one.interface));
-    network
-        .routes
-        .iter_mut()
-        .flat_map(|route| &mut route.hops)
-        .filter_map(|hop| hop.interface.as_mut())
-        .for_each(named);
+    rename(snapshot, "cni0", gateway);
 }
 
 /// Antrea in encap mode with kube-proxy.

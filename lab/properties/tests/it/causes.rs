@@ -1,23 +1,10 @@
 //! The cause of a finding is named once for the whole node.
 
-use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
+use svclab_audit::audit::Finding;
 use svclab_oracle::Mode;
-use svclab_oracle::generate::recipe;
-use svclab_properties::proxies::Proxies;
-use svclab_properties::snapshots::snapshot;
-use svclab_properties::sweep::in_mode;
 use svclab_snapshot::Snapshot;
 
-const NODE: &str = "node-a";
-
-fn healthy(mode: Mode) -> Snapshot {
-    let cluster = in_mode(&recipe(3), mode);
-    snapshot(&cluster, NODE, &Proxies::synced(&cluster, NODE).unwrap().dump())
-}
-
-fn report(snapshot: &Snapshot) -> Report {
-    audit(snapshot, &AuditOptions::default()).unwrap()
-}
+use crate::{healthy, report};
 
 /// Returns the only finding.
 fn only(snapshot: &Snapshot) -> Finding {
@@ -63,6 +50,22 @@ fn a_policy_and_another_programs_rule_are_one_finding_each() {
     ]));
     assert!(rule.cause.starts_with("a rule of Calico catches it: "), "{}", rule.cause);
     assert!(rule.cause.contains("-A cali-FORWARD"), "{}", rule.cause);
+}
+
+/// Another program's mark excuses the proxy's masquerade only if it is the masquerade mark.
+#[test]
+fn a_foreign_mark_does_not_excuse_the_proxys_masquerade() {
+    let healthy = healthy(Mode::Iptables);
+    let rules = healthy.nft_v4.as_deref().unwrap();
+    let everything = rules.replacen("-A KUBE-POSTROUTING", "-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-POSTROUTING", 1);
+    let (others, mangle) = everything.split_once("*mangle\n").unwrap();
+    let forward = if mangle.contains(":FORWARD") { "" } else { ":FORWARD ACCEPT [0:0]\n" };
+    let marks = "-A FORWARD -j cali-mark\n-A cali-mark -j MARK --set-xmark 0x10000/0x10000\nCOMMIT";
+    let mangle = mangle.replacen("COMMIT", marks, 1);
+    let rules = format!("{others}*mangle\n:cali-mark - [0:0]\n{forward}{mangle}");
+    let report = report(&Snapshot { nft_v4: Some(rules), ..healthy.clone() });
+    assert!(report.wrong().any(|finding| finding.kind == "source"), "{:?}", report.assumed);
+    assert!(report.wrong().all(|finding| !finding.cause.contains("Calico")), "{:?}", report.findings);
 }
 
 #[test]

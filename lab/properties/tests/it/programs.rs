@@ -1,25 +1,11 @@
 //! eBPF programs on the way: their calls are not judged, all others are.
 
-use svclab_audit::audit::{AuditOptions, Report, audit};
 use svclab_oracle::Mode;
-use svclab_oracle::generate::recipe;
-use svclab_properties::proxies::Proxies;
-use svclab_properties::snapshots::snapshot;
-use svclab_properties::sweep::in_mode;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::bpf::{AttachedProgram, ProgramHook};
 use svclab_snapshot::network::Link;
 
-const NODE: &str = "node-a";
-
-fn healthy(mode: Mode) -> Snapshot {
-    let cluster = in_mode(&recipe(3), mode);
-    snapshot(&cluster, NODE, &Proxies::synced(&cluster, NODE).unwrap().dump())
-}
-
-fn report(snapshot: &Snapshot) -> Report {
-    audit(snapshot, &AuditOptions::default()).unwrap()
-}
+use crate::{healthy, report};
 
 fn program(hook: ProgramHook, place: &str, name: &str) -> AttachedProgram {
     let is_cgroup = place.starts_with('/');

@@ -1,5 +1,5 @@
 /// Returns text that a terminal shows as it is: control characters other than line feed and tab, and characters that
-/// change the writing direction, become `\u001b`. Rules, names and comments of a node are written by anybody. In JSON,
+/// change the writing direction, become `\u001b`. Rules, names and comments of a node are written by anyone who may create them. In JSON,
 /// where they occur in strings only, the text keeps its meaning.
 #[must_use]
 pub fn printable(text: &str) -> String {
