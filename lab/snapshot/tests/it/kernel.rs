@@ -9,9 +9,10 @@ use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteM
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_sim::nft::{Ruleset, TableFamily};
 use svclab_snapshot::Snapshot;
-use svclab_snapshot::collect::{CollectOptions, NodeMark, NodeWatch, collect};
+use svclab_snapshot::collect::{CollectOptions, NodeWatch, collect};
 use svclab_snapshot::network::{Hop, Network, UnresolvedNeighbour};
 
+use crate::api::settled;
 use crate::programs;
 
 const BRIDGE: u32 = 10;
@@ -98,18 +99,6 @@ async fn a_mark_differs_after_any_change() {
     for undo in ["ip address del 10.1.0.7/32 dev br.0", "ip route del blackhole 10.99.0.0/16"] {
         feed(&undo.split(' ').collect::<Vec<_>>(), "");
     }
-}
-
-/// Returns a mark that two readings share: addresses of IPv6 appear seconds after an interface is up, for example.
-async fn settled(watch: &NodeWatch) -> NodeMark {
-    for _ in 0..20 {
-        let mark = watch.mark().await;
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        if watch.mark().await == mark {
-            return mark;
-        }
-    }
-    panic!("marks of a node that does not change differ");
 }
 
 fn links_and_addresses(network: &Network) {
