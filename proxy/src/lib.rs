@@ -11,6 +11,7 @@ pub mod kubeproxy_config;
 pub mod metrics;
 pub mod mode;
 pub mod model;
+pub mod mutants;
 pub mod nftables;
 pub mod plan;
 pub mod port_range;

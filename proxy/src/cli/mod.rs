@@ -74,6 +74,10 @@ pub fn main() -> ExitCode {
 impl Cli {
     /// As in kube-proxy, first writes the configuration, then cleans up, prepares or runs.
     fn run(&self) -> anyhow::Result<()> {
+        #[cfg(debug_assertions)]
+        if let Some(mutant) = self.settings.mutant()? {
+            crate::mutants::activate(mutant);
+        }
         let resolved = self.settings.resolve()?;
         logging::start(&resolved.configuration.logging);
         for warning in &resolved.warnings {

@@ -40,6 +40,7 @@ use crate::mode::iptables_family::userspace;
 use crate::mode::nftables::flowtable as of_flowtable;
 use crate::mode::nftables::{self, layout};
 use crate::model::Family;
+use crate::mutants;
 use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
 use crate::relay::{self, RelayEngine};
 use crate::source::{
@@ -50,6 +51,9 @@ use crate::source::{
 /// kube-proxy's warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
     addresses; set it to primary, or to all to keep this behaviour";
+
+/// How long `nft` may take for the table of a wrong proxy.
+const TABLES_BESIDE: Duration = Duration::from_secs(30);
 
 /// At exit everything except syncs must end within this time.
 const END: Duration = Duration::from_millis(500);
@@ -72,6 +76,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     let shares = DescriptorShares::of(descriptors);
     let start_up = StartContext { shares, about, instance };
     prepare_kernel(&mut config)?;
+    program_tables_beside()?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
         // A refusal is expected in a user namespace.
         Some(refused) if limits::in_user_namespace() => info!("{refused}"),
@@ -456,6 +461,19 @@ fn open_iptables<M: ModeAtWork>(
         }
     }
     Ok(OpenedMode { proxies, counters, nft, leftovers: None, metrics: Vec::new() })
+}
+
+/// Programs the table of a wrong proxy, whose name is `mutant`, by `nft`.
+fn program_tables_beside() -> anyhow::Result<()> {
+    let tables = mutants::tables_beside();
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let input = format!("table inet mutant\ndelete table inet mutant\n{tables}");
+    let output =
+        command::run("nft", &["-f", "-"], Some(&input), TABLES_BESIDE).context("cannot run nft for a mutant")?;
+    anyhow::ensure!(output.status.success(), "nft: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {

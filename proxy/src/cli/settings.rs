@@ -10,6 +10,7 @@ use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::kubeproxy_config::{
     self, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration, LoadedConfig, METRICS_PORT,
 };
+use crate::mutants;
 use crate::source::Access;
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,10 @@ pub struct Settings {
     /// IPVS mode: how long a removed backend keeps its connections
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub ipvs_drain_limit: GoDuration,
+    /// Be a wrong proxy, for tests of svclab's scenarios: `proxy/src/mutants`
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "ID", hide = true)]
+    pub mutant: Option<String>,
     #[command(flatten)]
     pub config_flags: ConfigFlags,
 }
@@ -135,7 +140,15 @@ impl Settings {
             .positive_or_zero()
             .ok_or_else(|| UsageError::flag("--ipvs-drain-limit", format!("{} is negative", self.ipvs_drain_limit)))?;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
+        mutants::config(&mut config);
         Ok(ResolvedSettings { configuration, config, file, flags: flagz::flags(self), warnings })
+    }
+
+    /// Returns the wrong proxy that the flag `--mutant` of debug builds names.
+    #[cfg(debug_assertions)]
+    pub fn mutant(&self) -> Result<Option<&'static mutants::Mutant>, UsageError> {
+        let unknown = |id: &String| UsageError::flag("--mutant", format!("{id} is not in the catalogue"));
+        self.mutant.as_ref().map(|id| mutants::find(id).ok_or_else(|| unknown(id))).transpose()
     }
 
     fn ignored_field_warnings(&self, file: &LoadedConfig) -> Result<Vec<String>, UsageError> {

@@ -31,6 +31,7 @@ use crate::kernel::conntrack::Conntrack;
 use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::model::{Batch, Change};
+use crate::mutants;
 use crate::source::{ObjectSource, SourceError};
 pub use health_checks::HealthChecks;
 pub use leftovers::LeftoverCleanup;
@@ -100,7 +101,8 @@ where
             tokio::select! {
                 () = &mut stop => break Ok(()),
                 batch = source.next() => match batch {
-                    Ok(Some(batch)) => {
+                    Ok(Some(mut batch)) => {
+                        mutants::batch(&mut batch);
                         own_node.observe(&batch);
                         hand_out(batch, &shared, &inboxes);
                     }

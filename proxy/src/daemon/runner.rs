@@ -31,6 +31,7 @@ use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
 use crate::model::{Batch, Family};
+use crate::mutants;
 use crate::ruleset::SyncReport;
 
 const AGAIN: Duration = Duration::from_secs(10);
@@ -222,7 +223,10 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         let (family, started) = (self.runner.family.family(), Instant::now());
         let full = self.runner.family.needs_full();
         self.shared.health.queued(family);
-        let result = self.blocking(|runner| runner.family.sync());
+        let result = self.blocking(|runner| {
+            std::thread::sleep(mutants::delay(full));
+            runner.family.sync()
+        });
         self.shared.metrics.sync_took(family, full, started.elapsed());
         // The next part follows at once, with the changes that arrived meanwhile.
         let has_rest = result.is_ok() && self.runner.family.has_rest();
@@ -372,7 +376,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         let anew = std::mem::take(&mut cleanup.is_new);
         let flows = &cleanup.flows;
         let work = |runner: &mut Runner<M, C>| {
-            runner.conntrack.delete_some(family, &filters(flows), anew, &|flow| flows.is_stale(flow))
+            runner.conntrack.delete_some(family, &filters(flows), anew, &|flow| mutants::is_stale(flows, flow))
         };
         match self.blocking(work) {
             Ok(piece) => {

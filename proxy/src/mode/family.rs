@@ -13,6 +13,7 @@ use super::companion::Companion;
 use super::{Mode, Plans};
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Change, Family, ObjectKey, ServicePortName};
+use crate::mutants;
 use crate::plan::conntrack_index::ConntrackIndex;
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::node::primary_address;
@@ -97,7 +98,7 @@ impl<M: Mode> FamilyProxy<M> {
     /// Changes only memory; [`FamilyProxy::sync`] writes to the kernel.
     pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
         for change in changes {
-            self.state.apply(change);
+            self.state.apply(mutants::change(change).as_ref().unwrap_or(change));
         }
         self.pending.merge(self.state.take_changed());
         if self.state.take_other_machines_changed() {
@@ -210,7 +211,10 @@ impl<M: Mode> FamilyProxy<M> {
 
     pub fn node_plan(&self) -> NodePlan {
         let service_ranges = self.service_ranges().dropped;
-        NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
+        let plan = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
+        let mut plan = NodePlan { service_ranges, ..plan };
+        mutants::node_plan(&mut plan);
+        plan
     }
 
     pub fn count_triggers_since(&mut self, since: Timestamp) {
@@ -238,7 +242,8 @@ impl<M: Mode> FamilyProxy<M> {
             self.conntrack_index.add_previous(self.mode.take_previous_frontends());
             return Ok(report);
         }
-        let pending = self.state.take_part(&mut self.pending);
+        let mut pending = self.state.take_part(&mut self.pending);
+        mutants::pending(&self.state, &mut pending.service_ports);
         if pending.service_cidrs {
             self.mode.set_service_ranges(self.service_ranges().dropped);
         }
@@ -320,7 +325,8 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn plan(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
-        let port = self.state.service_port(name)?;
+        let (mut port, mut endpoints) = (self.state.service_port(name)?, self.state.endpoints(name));
+        mutants::inputs(self.state, &mut port, &mut endpoints);
         let context = PlanContext {
             node_name: &self.config.node_name,
             node: self.state.node(),
@@ -328,7 +334,9 @@ impl Planner<'_> {
             masquerade_all: self.config.masquerade_all,
             other_machines: self.other_machines,
         };
-        Some(plan_service_port(&port, &self.state.endpoints(name), context))
+        let mut plan = plan_service_port(&port, &endpoints, context);
+        mutants::plan(self.state, &port, &endpoints, &mut plan);
+        Some(plan)
     }
 
     fn iter(&self) -> impl Iterator<Item = ServicePortPlan> {

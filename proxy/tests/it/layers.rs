@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Modules, each after those that it uses.
-const ORDER: [&str; 23] = [
+const ORDER: [&str; 24] = [
     "model",
     "port_range",
     "small_file",
@@ -16,6 +16,7 @@ const ORDER: [&str; 23] = [
     "state",
     "testing",
     "plan",
+    "mutants",
     "relay",
     "mode",
     "http",

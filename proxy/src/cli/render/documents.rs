@@ -13,6 +13,7 @@ use crate::mode::iptables_family::userspace;
 use crate::mode::localhost::relayed;
 use crate::mode::nftables;
 use crate::model::{Batch, Family, ObjectKey, Protocol};
+use crate::mutants;
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
@@ -56,6 +57,16 @@ impl DocumentKind {
 }
 
 impl Documents {
+    /// Adds the table of a wrong proxy ([`mutants::tables_beside`]).
+    pub(super) fn with_tables_beside(mut self, family: Family) -> Documents {
+        // The table has both families.
+        let tables = mutants::tables_beside();
+        if family == Family::V4 && !tables.is_empty() {
+            self.parts.push((DocumentKind::Tables, tables.to_owned()));
+        }
+        self
+    }
+
     pub(super) fn text(&self) -> String {
         let mut text = self.comments.clone();
         for (part, body) in &self.parts {
@@ -170,13 +181,14 @@ fn planned(
     local: &[IpAddr],
 ) -> (NodePlan, NodeAddresses, Vec<ServicePortPlan>) {
     let mut state = crate::state::State::new(family, config.node_name.clone());
-    batch.changes.iter().for_each(|change| state.apply(change));
+    batch.changes.iter().for_each(|change| state.apply(mutants::change(change).as_ref().unwrap_or(change)));
     let internal = state.node().internal_ips.iter().copied();
     let mut own: Vec<IpAddr> = internal.collect();
     own.extend(local.iter().filter(|address| !state.node().internal_ips.contains(address)));
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
     let service_ranges = service_ranges(config, state.node(), state.service_cidrs()).dropped;
-    let node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
+    let mut node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
+    mutants::node_plan(&mut node);
     let mut proxy = assemble::iptables(config, family, iptables::FakeIptables::default());
     proxy.apply(&batch.changes);
     proxy.set_addresses(&addresses);

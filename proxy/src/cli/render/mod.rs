@@ -60,6 +60,8 @@ impl Render {
     }
 
     fn render(&self) -> anyhow::Result<Rendered> {
+        #[cfg(debug_assertions)]
+        let _active = self.settings.mutant()?.map(crate::mutants::activate_for_thread);
         let resolved = self.settings.resolve_in(self.mode)?;
         super::logging::start_complete(&resolved.configuration.logging);
         for warning in &resolved.warnings {
@@ -109,6 +111,7 @@ impl Render {
             Mode::Nftables => documents::nftables(config, family, batch, &self.local_address),
             Mode::Iptables => documents::iptables(config, family, batch, &self.local_address),
         }
+        .with_tables_beside(family)
     }
 }
 

@@ -11,6 +11,7 @@ use super::objects::AffinityObjects;
 use super::shared_chains::{ChainRole, cluster_ip_rules, local_rules};
 use crate::mode::iptables_family::rules::names::hash;
 use crate::model::ServicePortName;
+use crate::mutants;
 use crate::nftables::{Chain, Name, NftVerdict, Rule, Set, Statement};
 use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
 
@@ -62,6 +63,7 @@ impl<'a> AffinityRenderer<'a> {
         for set in std::mem::take(&mut self.used) {
             self.draw(own_name(prefix(set), &self.plan.name, None), slots.of(set));
         }
+        self.own.chains.iter_mut().for_each(|(name, chain)| mutants::nft_rules(name, &mut chain.rules));
         self.own
     }
 

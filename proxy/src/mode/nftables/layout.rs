@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use nf_tables::field::KeyField;
 
 use crate::model::{Family, Protocol};
+use crate::mutants;
 use crate::nftables::{
     AddressSide, BaseHook, Chain, Element, ElementKey, ElementKind, Name, NftHook, NftVerdict, Rule, Set, Statement,
 };
@@ -155,7 +156,9 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
         (MASQUERADING, masquerading(node)),
     ];
     let others = others.into_iter().chain(node.node_port_relay.map(|_| localhost_check(node)).into_iter().flatten());
-    base.chain(others.map(|(name, chain)| (name.into(), chain))).collect()
+    let mut chains: Vec<(Name, Chain)> = base.chain(others.map(|(name, chain)| (name.into(), chain))).collect();
+    chains.iter_mut().for_each(|(name, chain)| mutants::nft_rules(name, &mut chain.rules));
+    chains
 }
 
 /// Returns the chains for node ports on the loopback range: relays listen for TCP; packets to others are counted and

@@ -6,6 +6,7 @@ use nf_tables::field::KeyField;
 
 use super::layout;
 use crate::model::Protocol;
+use crate::mutants;
 use crate::nftables::{AddressSide, Chain, Name, NftVerdict, Rule, Statement};
 use crate::plan::{Masquerade, NodePlan};
 
@@ -90,6 +91,12 @@ impl SharedChain {
     }
 
     pub fn chain(self, node: &NodePlan) -> Chain {
+        let mut chain = self.unaltered_chain(node);
+        mutants::nft_rules(&self.name(), &mut chain.rules);
+        chain
+    }
+
+    fn unaltered_chain(self, node: &NodePlan) -> Chain {
         match self.role {
             ChainRole::Pick(count) => Chain::new("", vec![self.pick(count, self.maps().0)]),
             ChainRole::PickShortCircuit(count) => Chain::new("", vec![self.pick(count, self.maps().1)]),

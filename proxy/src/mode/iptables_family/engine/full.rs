@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use super::compare::{ChainComparison, PresentChain};
+use super::render::{fixed_chains, service_rules};
 use super::{ChainId, Engine, HasPacketFilter, Plans, Programmed, Renderer, RuleLedger, SyncFailure, SyncReport};
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
@@ -43,7 +44,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
         self.engine.renderer.begin(&saved);
         let node = self.engine.renderer.node(node, addresses, plans);
         let random_fully = self.engine.kernel.filter().random_fully();
-        self.ledger.fix(self.engine.renderer.fixed(&node, random_fully));
+        self.ledger.fix(fixed_chains(&self.engine.renderer, &node, random_fully));
         self.service_ports(&node, plans, &mut saved)?;
         self.engine
             .renderer
@@ -101,7 +102,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
             if self.engine.refused.contains_key(&plan.name) {
                 continue;
             }
-            let rules = self.engine.renderer.render(node, &plan.name, Some(&plan));
+            let rules = service_rules(&mut self.engine.renderer, node, &plan.name, Some(&plan));
             for (chain, rules) in self.ledger.insert(&plan.name, rules) {
                 let there = saved.tables.entry(Table::Nat).or_default();
                 if let Some(present) = there.chains.remove(&chain) {

@@ -28,7 +28,7 @@ use crate::plan::{NodePlan, ServicePortPlan};
 use crate::ruleset::{SavedTables, SyncReport, Table, Transaction};
 use full::FullSync;
 use ledger::{LedgerEntry, RuleLedger};
-use render::{ChainId, FollowUp, Renderer};
+use render::{ChainId, FollowUp, Renderer, service_rules};
 
 const ROUNDS: usize = 8;
 
@@ -152,7 +152,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
         let mut replaced: Vec<(&ServicePortName, LedgerEntry)> = Vec::new();
         let marking = programmed.ledger.marking();
         for (name, plan) in changed.iter().filter(|(name, _)| !self.refused.contains_key(*name)) {
-            let rules = self.renderer.render(&programmed.node, name, plan.as_ref());
+            let rules = service_rules(&mut self.renderer, &programmed.node, name, plan.as_ref());
             let nat = transaction.table(Table::Nat);
             replaced.push((name, programmed.ledger.replace(name, rules, nat, &mut programmed.uncertain)));
         }

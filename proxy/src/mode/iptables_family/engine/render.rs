@@ -6,6 +6,7 @@ use crate::kernel::iptables::IptablesError;
 use crate::mode::Plans;
 use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::{Protocol, ServicePortName};
+use crate::mutants;
 use crate::plan::stale_flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 use crate::ruleset::{Chains, Rule, SavedTables, Table, Tables};
@@ -125,6 +126,32 @@ pub trait Renderer<K> {
     }
 }
 
+/// Returns the chains of [`Renderer::fixed`].
+pub fn fixed_chains<R: Renderer<K>, K>(renderer: &R, node: &R::Node, random_fully: bool) -> Vec<FixedChain> {
+    let mut chains = renderer.fixed(node, random_fully);
+    chains.iter_mut().for_each(|chain| mutants::rules(chain.id.1, &mut chain.head));
+    chains
+}
+
+/// Returns the rules of [`Renderer::render`].
+pub fn service_rules<R: Renderer<K>, K>(
+    renderer: &mut R,
+    node: &R::Node,
+    name: &ServicePortName,
+    plan: Option<&ServicePortPlan>,
+) -> ServiceRules {
+    let mut rules = renderer.render(node, name, plan);
+    rules.chains.iter_mut().for_each(|(chain, rules)| mutants::rules(chain, rules));
+    rules.lines = rules.lines.into_iter().flat_map(altered_line).collect();
+    rules
+}
+
+fn altered_line(SharedRule { id, rule }: SharedRule) -> impl Iterator<Item = SharedRule> {
+    let mut rules = vec![rule];
+    mutants::rules(id.1, &mut rules);
+    rules.into_iter().map(move |rule| SharedRule { id, rule })
+}
+
 pub fn tables<R: Renderer<K>, K>(
     renderer: &mut R,
     node: &R::Node,
@@ -133,11 +160,11 @@ pub fn tables<R: Renderer<K>, K>(
 ) -> Tables {
     let (mut tables, mut lines) = (Tables::new(), BTreeMap::new());
     for plan in plans {
-        let rules = renderer.render(node, &plan.name, Some(&plan));
+        let rules = service_rules(renderer, node, &plan.name, Some(&plan));
         lines.insert(plan.name, rules.lines);
         tables.entry(Table::Nat).or_default().extend(rules.chains);
     }
-    for fixed in renderer.fixed(node, random_fully) {
+    for fixed in fixed_chains(renderer, node, random_fully) {
         let (table, chain) = fixed.id;
         tables
             .entry(table)

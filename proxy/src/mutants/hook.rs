@@ -1,0 +1,117 @@
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::config::{Config, Mode};
+use crate::model::{Batch, Change, Flow, ServicePortName};
+use crate::nftables;
+use crate::plan::stale_flows::StaleFlowFilter;
+use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset;
+use crate::state::State;
+use crate::state::endpoints::Endpoint;
+use crate::state::service::ServicePort;
+
+/// A wrong proxy.
+#[derive(Debug, Clone, Copy)]
+pub struct Mutant {
+    /// Kebab case, unique, and permanent: reports of different versions compare by it.
+    pub id: &'static str,
+    /// What this proxy does wrong, as a sentence without a subject: "ignores the protocol of …".
+    pub does: &'static str,
+    /// The modes in which it is wrong.
+    pub modes: &'static [Mode],
+    pub seen_by: SeenBy,
+    pub hook: Hook,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeenBy {
+    /// The scenario that is about this mistake; it is asked first.
+    Scenario(&'static str),
+    /// No packet, file or report differs. The proof.
+    Equivalent(&'static str),
+}
+
+/// Where a mutant acts, and how.
+#[derive(Debug, Clone, Copy)]
+pub enum Hook {
+    Config(fn(&mut Config)),
+    Batch(fn(&mut Batch)),
+    Change(fn(&mut Change)),
+    ServicePort(fn(&State, &mut ServicePort)),
+    Endpoints(fn(&State, &ServicePort, &mut Vec<Endpoint>)),
+    Plan(fn(&PlanInput<'_>, &mut ServicePortPlan)),
+    NodePlan(fn(&mut NodePlan)),
+    Rules(fn(&str, &mut Vec<ruleset::Rule>)),
+    NftRules(fn(&str, &mut Vec<nftables::Rule>)),
+    Pending(fn(&State, &mut BTreeSet<ServicePortName>)),
+    Delay(fn(bool) -> Duration),
+    Stale(fn(&StaleFlowFilter, &Flow) -> bool),
+    TablesBeside(&'static str),
+}
+
+impl Hook {
+    /// Whether `svcproxy render` shows it, so that the simulator can judge it.
+    pub fn is_rendered(&self) -> bool {
+        !matches!(self, Hook::Batch(_) | Hook::Pending(..) | Hook::Delay(_) | Hook::Stale(..))
+    }
+}
+
+/// What a [`ServicePortPlan`] was made from.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanInput<'a> {
+    pub state: &'a State,
+    pub port: &'a ServicePort,
+    pub endpoints: &'a [Endpoint],
+}
+
+impl Mutant {
+    /// A mutant of every mode, for which `scenario` is written.
+    pub const fn new(id: &'static str, does: &'static str, scenario: &'static str, hook: Hook) -> Mutant {
+        const ALL: &[Mode] = &[Mode::Iptables, Mode::Nftables, Mode::Ipvs, Mode::Userspace];
+        Mutant { id, does, modes: ALL, seen_by: SeenBy::Scenario(scenario), hook }
+    }
+
+    #[must_use]
+    pub const fn only(self, modes: &'static [Mode]) -> Mutant {
+        Mutant { modes, ..self }
+    }
+
+    /// `proof`: why nothing can notice it.
+    #[must_use]
+    pub const fn equivalent(self, proof: &'static str) -> Mutant {
+        Mutant { seen_by: SeenBy::Equivalent(proof), ..self }
+    }
+}
+
+static OF_PROCESS: OnceLock<&'static Mutant> = OnceLock::new();
+
+thread_local! {
+    static OF_THREAD: Cell<Option<&'static Mutant>> = const { Cell::new(None) };
+}
+
+/// Makes this process the mutant, for good.
+pub fn activate(mutant: &'static Mutant) {
+    OF_PROCESS.get_or_init(|| mutant);
+}
+
+/// Ends the mutant of [`activate_for_thread`] when dropped.
+#[derive(Debug)]
+pub struct ThreadMutant(Option<&'static Mutant>);
+
+/// Makes this thread the mutant until the result is dropped.
+pub fn activate_for_thread(mutant: &'static Mutant) -> ThreadMutant {
+    ThreadMutant(OF_THREAD.replace(Some(mutant)))
+}
+
+impl Drop for ThreadMutant {
+    fn drop(&mut self) {
+        OF_THREAD.set(self.0);
+    }
+}
+
+pub(super) fn active() -> Option<&'static Hook> {
+    OF_THREAD.get().or_else(|| OF_PROCESS.get().copied()).map(|mutant| &mutant.hook)
+}

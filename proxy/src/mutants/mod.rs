@@ -1,0 +1,127 @@
+//! Wrong proxies: this proxy with one decision turned. The scenarios of svclab must notice each of them.
+//!
+//! Only debug builds have the catalogue: `svcproxy --mutant ID`. The functions of this module are the seams at which the
+//! active mutant acts; in a release build they do nothing.
+
+#[cfg(debug_assertions)]
+mod catalogue;
+#[cfg(debug_assertions)]
+mod hook;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::model::{Batch, Change, Flow, ServicePortName};
+use crate::nftables;
+use crate::plan::stale_flows::StaleFlowFilter;
+use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset;
+use crate::state::State;
+use crate::state::endpoints::Endpoint;
+use crate::state::service::ServicePort;
+
+#[cfg(debug_assertions)]
+pub use self::catalogue::{all, find};
+#[cfg(debug_assertions)]
+pub use self::hook::{Hook, Mutant, PlanInput, SeenBy, activate, activate_for_thread};
+
+/// Calls the function of the active mutant's hook, if it is of this kind.
+macro_rules! seam {
+    ($kind:ident($($argument:expr),*)) => {
+        #[cfg(debug_assertions)]
+        if let Some(hook::Hook::$kind(turn)) = hook::active() {
+            turn($($argument),*);
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = ($($argument),*,);
+    };
+}
+
+pub fn config(config: &mut Config) {
+    seam!(Config(config));
+}
+
+/// Changes as a source delivers them to the daemon.
+pub fn batch(batch: &mut Batch) {
+    seam!(Batch(batch));
+}
+
+/// A change before it enters the state of a family. `None` if no mutant alters changes.
+pub fn change(change: &Change) -> Option<Change> {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Change(turn)) = hook::active() {
+        let mut change = change.clone();
+        turn(&mut change);
+        return Some(change);
+    }
+    let _ = change;
+    None
+}
+
+/// What a plan is made from.
+pub fn inputs(state: &State, port: &mut Cow<'_, ServicePort>, endpoints: &mut Vec<Endpoint>) {
+    #[cfg(debug_assertions)]
+    match hook::active() {
+        Some(hook::Hook::ServicePort(turn)) => turn(state, port.to_mut()),
+        Some(hook::Hook::Endpoints(turn)) => turn(state, port, endpoints),
+        _ => {}
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = (state, port, endpoints);
+}
+
+pub fn plan(state: &State, port: &ServicePort, endpoints: &[Endpoint], plan: &mut ServicePortPlan) {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Plan(turn)) = hook::active() {
+        turn(&PlanInput { state, port, endpoints }, plan);
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = (state, port, endpoints, plan);
+}
+
+pub fn node_plan(plan: &mut NodePlan) {
+    seam!(NodePlan(plan));
+}
+
+/// The rules of a chain of the iptables tables, or the rules that one service port adds to a shared chain.
+pub fn rules(chain: &str, rules: &mut Vec<ruleset::Rule>) {
+    seam!(Rules(chain, rules));
+}
+
+pub fn nft_rules(chain: &str, rules: &mut Vec<nftables::Rule>) {
+    seam!(NftRules(chain, rules));
+}
+
+/// The service ports of a partial sync.
+pub fn pending(state: &State, service_ports: &mut BTreeSet<ServicePortName>) {
+    seam!(Pending(state, service_ports));
+}
+
+/// How long a sync waits before it begins. `full`: the sync compares all rules.
+pub fn delay(full: bool) -> Duration {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Delay(turn)) = hook::active() {
+        return turn(full);
+    }
+    let _ = full;
+    Duration::ZERO
+}
+
+pub fn is_stale(filter: &StaleFlowFilter, flow: &Flow) -> bool {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Stale(turn)) = hook::active() {
+        return turn(filter, flow);
+    }
+    filter.is_stale(flow)
+}
+
+/// Rules beside those of this proxy, as `nft -f` reads them; empty without such a mutant.
+pub fn tables_beside() -> &'static str {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::TablesBeside(text)) = hook::active() {
+        return text;
+    }
+    ""
+}
