@@ -43,7 +43,15 @@ test *ARGS:
     @.ci/test "$@"
 
 # Break rendered rules in every way of a catalogue, and print which properties and which scenarios notice (docs/properties.md).
-mutants:
+# With --scenarios: run every wrong proxy of the catalogue against the scenarios, and write docs/mutants.md (--missing, --simulate, ID).
+mutants *ARGS:
+    #!/bin/sh
+    set -eu
+    if [ "${1:-}" = --scenarios ]; then
+        shift
+        cargo build --quiet -p svcproxy -p svclab
+        exec cargo run --quiet -p svclab-kernel-properties --example wrong_proxies -- "$@"
+    fi
     cargo run --quiet -p svclab-properties --example mutants
     cargo run --quiet -p svclab-kernel-properties --example scenario_mutants scenarios/*.yaml scenarios/microvm/*.yaml scenarios/seeds/*.yaml
 

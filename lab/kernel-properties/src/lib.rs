@@ -20,3 +20,4 @@ pub mod round_robin;
 pub mod scenarios;
 pub mod sweep;
 pub mod testbed;
+pub mod wrong_proxies;

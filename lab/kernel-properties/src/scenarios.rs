@@ -34,14 +34,18 @@ impl RuleSource for CachedRenderer {
         if let Some(rendered) = known().get(&key) {
             return Ok(rendered.clone());
         }
-        let fixed = [format!("--manifests={}", manifests.display()), format!("--hostname-override={node}")];
-        let all =
-            fixed.into_iter().chain([format!("--config={}", configuration.display())]).chain(flags.iter().cloned());
-        let refused = |error| RenderError::Refused { node: node.to_owned(), complaint: format!("{error:#}") };
-        let rendered = Rendered::read(node, &render_to_string(all).map_err(refused)?)?;
+        let rendered = render(node, configuration, flags, manifests)?;
         known().insert(key, rendered.clone());
         Ok(rendered)
     }
+}
+
+/// Returns the rules of svcproxy's library.
+pub fn render(node: &str, configuration: &Path, flags: &[String], manifests: &Path) -> Result<Rendered, RenderError> {
+    let fixed = [format!("--manifests={}", manifests.display()), format!("--hostname-override={node}")];
+    let all = fixed.into_iter().chain([format!("--config={}", configuration.display())]).chain(flags.iter().cloned());
+    let refused = |error| RenderError::Refused { node: node.to_owned(), complaint: format!("{error:#}") };
+    Ok(Rendered::read(node, &render_to_string(all).map_err(refused)?)?)
 }
 
 /// Skips unreadable files, which the proxy reports.

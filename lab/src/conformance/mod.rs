@@ -5,6 +5,7 @@ mod against;
 mod gather;
 mod html;
 mod markdown;
+pub mod mutants;
 mod source;
 mod text;
 

@@ -1,0 +1,81 @@
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use svclab::mode::Mode;
+use svcproxy::mutants::Mutant;
+
+/// A run of `svclab` with a wrong proxy that gave no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    #[error("cannot run {program}: {source}")]
+    Start { program: String, source: io::Error },
+    #[error("svclab {command} with --mutant {mutant} wrote no report: {complaint}")]
+    NoReport { command: String, mutant: String, complaint: String },
+}
+
+/// Runs a scenario, and returns the step that the wrong proxy fails.
+pub(super) fn first_red(
+    programs: &Path,
+    mutant: &Mutant,
+    scenario: &str,
+    mode: Mode,
+) -> Result<Option<String>, KernelError> {
+    let report = svclab(programs, mutant, &["run", "--quiet"], scenario, mode)?;
+    let scenarios = report["scenarios"].as_array().cloned().unwrap_or_default();
+    Ok(scenarios.iter().find_map(|scenario| {
+        let steps = scenario["steps"].as_array().cloned().unwrap_or_default();
+        let red = steps.iter().find(|step| matches!(step["verdict"].as_str(), Some("failed" | "error")));
+        let step = red.and_then(|step| step["name"].as_str()).map(str::to_owned);
+        let is_unable = scenario["unable"] == true;
+        step.or_else(|| (scenario["notStarted"].is_string() && !is_unable).then(|| "the start".to_owned()))
+    }))
+}
+
+/// Returns the ids of the promises that a card of the wrong proxy calls broken.
+pub(super) fn broken_promises(
+    programs: &Path,
+    mutant: &Mutant,
+    scenario: &str,
+    mode: Mode,
+) -> Result<Vec<String>, KernelError> {
+    let options = ["conformance", "--no-figures", "--clusters", "0", "--shrink-runs", "0"];
+    let card = svclab(programs, mutant, &options, scenario, mode)?;
+    let promises = card["promises"].as_array().cloned().unwrap_or_default();
+    let broken = promises.iter().filter(|promise| {
+        let cells = promise["cells"].as_object().into_iter().flat_map(|cells| cells.values());
+        cells.into_iter().any(|cell| cell["verdict"] == "broken")
+    });
+    Ok(broken.filter_map(|promise| promise["id"].as_str().map(str::to_owned)).collect())
+}
+
+fn svclab(
+    programs: &Path,
+    mutant: &Mutant,
+    options: &[&str],
+    scenario: &str,
+    mode: Mode,
+) -> Result<Value, KernelError> {
+    let program = programs.join("svclab");
+    let fail = |source| KernelError::Start { program: program.display().to_string(), source };
+    let scratch = tempfile::tempdir().map_err(fail)?;
+    let (proxy, report) = (scratch.path().join("proxy"), scratch.path().join("report.json"));
+    wrapper(&proxy, &programs.join("svcproxy"), mutant).map_err(fail)?;
+    let mut command = Command::new(&program);
+    command.args(options).arg("--mode").arg(mode.to_string()).arg("--proxy").arg(&proxy).arg("--json").arg(&report);
+    let output = command.arg(scenario).stdout(Stdio::null()).output().map_err(fail)?;
+    let text = std::fs::read(&report).unwrap_or_default();
+    serde_json::from_slice(&text).map_err(|_| KernelError::NoReport {
+        command: format!("{} {scenario}", options.join(" ")),
+        mutant: mutant.id.to_owned(),
+        complaint: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// Writes a program that is svcproxy as the mutant.
+fn wrapper(path: &PathBuf, svcproxy: &Path, mutant: &Mutant) -> io::Result<()> {
+    std::fs::write(path, format!("#!/bin/sh\nexec '{}' --mutant {} \"$@\"\n", svcproxy.display(), mutant.id))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
