@@ -16,6 +16,9 @@ pub struct Promise {
     pub source: &'static str,
 }
 
+/// The short name of promise 906, which every run checks before its first step.
+pub const STARTS: &str = "starts";
+
 impl Promise {
     pub fn all() -> impl Iterator<Item = &'static Promise> {
         static ALL: std::sync::LazyLock<Vec<Promise>> = std::sync::LazyLock::new(|| {

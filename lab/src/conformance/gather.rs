@@ -3,11 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict, SCHEMA_VERSION};
-use crate::promises::Promise;
-use crate::report::{Audited, Figures, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
-
-/// The short name of promise 906, which every run checks before its first step.
-const STARTS: &str = "starts";
+use crate::promises::{Promise, STARTS};
+use crate::report::{Audited, Figures, RunRecord, ScenarioRecord, StepRecord, VerdictWord, WAITS};
 
 pub struct Gatherer {
     proxy: String,
@@ -120,7 +117,7 @@ impl Gatherer {
                 let (expected, seen) = step.mismatches.first().map_or(("", ""), |first| (&first.expected, &first.seen));
                 let breach = self.breach(report, step, expected, seen);
                 self.cell(promise.id, &report.mode).add(breach);
-                return false;
+                return step.action == WAITS;
             }
             // An error of the lab counts against no proxy.
             VerdictWord::Error => {

@@ -24,6 +24,8 @@ pub use record::{AnswersRecord, NotRunRecord, ProgramRecord, RunRecord, Scenario
 
 /// The iptables variant in simulator reports.
 pub const SIMULATED: &str = "simulated";
+/// The action of a step that the run adds: its wait for an address family was in vain. The run goes on after it.
+pub const WAITS: &str = "wait";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepVerdict {

@@ -1,5 +1,6 @@
 //! svcproxy judged as a foreign proxy, by a description and a KubeProxyConfiguration alone.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -22,20 +23,27 @@ fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, Str
 }
 
 fn start(more: &str, add: impl FnOnce(&mut Command, &Path)) -> (Output, String) {
-    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
-    let program = program.to_str().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("proxy.yaml");
+    let program = program();
     let text = format!(
         "name: by-the-book\ncommand: [{program}, --config, '{{config}}', '--hostname-override={{node}}']\n\
          cleanup: [{program}, --cleanup, --config, '{{config}}']\n{more}"
     );
+    described(&text, Duration::from_secs(100), add)
+}
+
+fn program() -> String {
+    Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy").to_str().unwrap().to_owned()
+}
+
+fn described(text: &str, limit: Duration, add: impl FnOnce(&mut Command, &Path)) -> (Output, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("proxy.yaml");
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
     add(&mut command, &file);
     command.stdin(Stdio::null());
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    let output = finish(command, Duration::from_secs(100));
+    let output = finish(command, limit);
     let stderr = crate::support::said(&output);
     (output, stderr)
 }
@@ -62,6 +70,41 @@ fn a_wrong_proxy_fails() {
     let Some((output, stderr)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{stderr}");
+}
+
+/// Takes a minute: the lab waits for the proxies until they have been idle for 40 seconds.
+#[test]
+fn a_family_that_never_works_is_reported_and_the_other_is_judged() {
+    let commands = tempfile::tempdir().unwrap();
+    for name in ["ip6tables-restore", "ip6tables-nft-restore", "ip6tables-legacy-restore"] {
+        let file = commands.path().join(name);
+        std::fs::write(&file, "#!/bin/sh\nexit 1\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let script = format!("PATH={}:$PATH exec {} \"$@\"", commands.path().display(), program());
+    let text = format!(
+        "name: half\ncommand: [sh, -c, '{script}', sh, --iptables-writer=commands, --config, '{{config}}', \
+         '--hostname-override={{node}}']\n"
+    );
+    let (output, stderr) = described(&text, Duration::from_secs(300), |command, file| {
+        command.args(["run", "dual-stack", "--mode", "iptables", "--keep-going", "--proxy"]).arg(file);
+    });
+    assert!(output.status.code() != Some(3) || std::env::var_os("CI").is_none(), "{stderr}");
+    if output.status.code() == Some(3) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    for text in [
+        "the lab waits for the proxies after the start",
+        "expected: node-a reaches svclab/marker, the lab's own Service, over IPv6",
+        "no answer; the lab has waited for",
+        "its log ends with:",
+        "FAIL the cluster IP over IPv6",
+        "ok   the same over IPv4",
+    ] {
+        assert!(stderr.contains(text), "{text}: {stderr}");
+    }
+    assert!(!stderr.contains("the lab's own Service, over IPv4"), "{stderr}");
 }
 
 #[test]

@@ -108,7 +108,10 @@ async fn serve(
         let status = if error.is_of_this_machine() { UNABLE } else { FAILED };
         Exit { status, message: error.to_string() }
     };
-    let lab = KernelLab::start(scenario, options).await.map_err(unable)?;
+    let mut lab = KernelLab::start(scenario, options).await.map_err(unable)?;
+    for late in lab.take_late() {
+        eprintln!("svclab: expected: {}; seen: {}", late.expected, late.seen);
+    }
     let about = LabDescription { name, scenario: scenario.path.display().to_string(), mode: options.mode.to_string() };
     let live = lab.open().map_err(unable)?;
     let not_said = |error: std::io::Error| Exit::unable(format!("cannot say that the lab is up: {error}"));

@@ -22,7 +22,8 @@ use super::{Scenario, Step};
 use crate::expect::settle::{Attempts, NextAttempt};
 use crate::expect::{Mismatch, StepAnswers};
 use crate::mode::Mode;
-use crate::report::{Audited, ClusterLayout, Evidence, ScenarioReport, StepReport, StepVerdict};
+use crate::promises::STARTS;
+use crate::report::{Audited, ClusterLayout, Evidence, ScenarioReport, StepReport, StepVerdict, WAITS};
 
 const AFTER_REFUSED: &str = "an earlier step could not be judged";
 
@@ -92,6 +93,11 @@ pub(super) trait Backend {
         None
     }
 
+    /// Returns which address families of nodes the last change has not reached although it has reached others.
+    fn take_late(&mut self) -> Vec<Mismatch> {
+        Vec::new()
+    }
+
     /// Returns the audit that the run adds after a step; `None`: before the first step.
     fn audit_after(&self, _: Option<&Step>) -> Option<Step> {
         None
@@ -157,6 +163,7 @@ pub(super) async fn steps<B: Backend>(
     mut done: impl FnMut(StepReport),
 ) {
     let (mut run, mut broken, mut skip_rest) = (Executor::default(), false, None);
+    report_late(backend, None, &mut done);
     if let Some(audit) = backend.audit_after(None).filter(|_| !steps.is_empty()) {
         broken |= run.reported(backend, &audit, 0, &mut done).await;
     }
@@ -176,6 +183,7 @@ pub(super) async fn steps<B: Backend>(
             }
             None => {
                 let mut has_failed = run.reported(backend, step, index + 1, &mut done).await;
+                report_late(backend, Some(step), &mut done);
                 if let Some(audit) = backend.audit_after(Some(step)).filter(|_| !has_failed) {
                     has_failed = run.reported(backend, &audit, index + 1, &mut done).await;
                 }
@@ -185,6 +193,28 @@ pub(super) async fn steps<B: Backend>(
         };
         done(step.report(verdict));
     }
+}
+
+/// Reports families that a change has not reached as a failed step, which is not the end of the run: the other family
+/// shows more.
+fn report_late<B: Backend>(backend: &mut B, step: Option<&Step>, done: &mut impl FnMut(StepReport)) {
+    let late = backend.take_late();
+    if late.is_empty() {
+        return;
+    }
+    let name = step.map_or_else(|| "the start".to_owned(), |step| format!("{:?}", step.name));
+    done(StepReport {
+        name: format!("the lab waits for the proxies after {name}"),
+        line: step.map_or(1, |step| step.line),
+        promise: step.map_or(Some(STARTS), |step| Some(step.promise?.id)),
+        action: WAITS,
+        verdict: StepVerdict::Failed(late),
+        summary: String::new(),
+        answers: None,
+        audited: None,
+        evidence: None,
+        took: Duration::ZERO,
+    });
 }
 
 #[derive(Default)]

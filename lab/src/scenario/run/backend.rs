@@ -12,8 +12,8 @@ use svclab_cluster::traffic::probe::{ClusterHost, ProbeAnswer, ProbeOutcome};
 use super::error::LabError;
 use super::lab::KernelLab;
 use super::proxies::{SIGKILL, SIGTERM};
-use crate::expect::ProbePromise;
 use crate::expect::counters::Ruleset;
+use crate::expect::{Mismatch, ProbePromise};
 use crate::report::{Evidence, StepVerdict};
 use crate::scenario::Step;
 use crate::scenario::execute::{Backend, Health, StepOutcome};
@@ -219,6 +219,10 @@ impl Backend for KernelLab {
 
     fn refused(&self) -> Option<String> {
         self.proxies.refused()
+    }
+
+    fn take_late(&mut self) -> Vec<Mismatch> {
+        KernelLab::take_late(self)
     }
 
     fn audit_after(&self, step: Option<&Step>) -> Option<Step> {

@@ -58,6 +58,7 @@ impl KernelLab {
     /// Changes the API's fault, and waits for the proxies if the API withholds nothing.
     pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
+        self.proxies.set_backs_off();
         self.feed.misbehave(what).await?;
         if let ServerFault::Answer(_) = what {
             return Ok(self.answered().await);

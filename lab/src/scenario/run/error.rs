@@ -31,8 +31,9 @@ pub enum LabError {
     ControlPlane(#[from] ControlPlaneError),
     #[error("cannot make {path}: {source}")]
     Directory { path: PathBuf, source: std::io::Error },
-    #[error("expected: {}; seen: {}", .0.expected, .0.seen)]
-    Proxy(Mismatch),
+    /// `logs`: the ends of the proxies' logs.
+    #[error("expected: {}; seen: {}", .mismatch.expected, .mismatch.seen)]
+    Proxy { mismatch: Mismatch, logs: String },
     #[error("{0}")]
     Refused(String),
     #[error("{command} on {place}: {problem}")]
@@ -47,7 +48,7 @@ impl LabError {
     /// proxy's `init`.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
-            LabError::Proxy(_)
+            LabError::Proxy { .. }
             | LabError::Load(_)
             | LabError::Object(_)
             | LabError::Step(_)

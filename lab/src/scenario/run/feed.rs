@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use svclab_apiserver::objects::publish::publish;
 use svclab_apiserver::objects::{ObjectKind, Store, StoreOptions};
 use svclab_apiserver::{
@@ -201,34 +202,37 @@ impl Feed {
         matches!(self, Feed::Api { server, .. } if server.withholds())
     }
 
-    /// Whether `node`'s proxy has applied `version`. `health`: the proxy's answer to `/healthz`.
-    pub(super) fn has_applied(&self, node: &str, health: &serde_json::Value, version: &ObjectsVersion) -> bool {
-        let applied = |value: Option<&serde_json::Value>| {
-            value.and_then(serde_json::Value::as_str).and_then(|text| text.parse::<u64>().ok())
-        };
+    /// Returns what `node`'s proxy has applied instead of `version`; `None`: it has applied it. `health`: its answer to
+    /// `/healthz`, or the part of an address family.
+    pub(super) fn behind(&self, node: &str, health: &Value, version: &ObjectsVersion) -> Option<String> {
         let wanted = |kind: ObjectKind| match version {
             ObjectsVersion::Lab(version) => *version,
             ObjectsVersion::Told(told) if kind == ObjectKind::Node => told.of_node(node),
             ObjectsVersion::Told(told) => told.of(kind),
         };
-        match self {
-            Feed::Manifests(_) => {
-                applied(health.get("appliedResourceVersion")).is_some_and(|seen| seen >= wanted(ObjectKind::Service))
-            }
-            Feed::Api { .. } => {
-                let of = |name: &str| health.get("appliedResourceVersions").and_then(|versions| versions.get(name));
-                let reached =
-                    |(kind, name): (ObjectKind, &str)| applied(of(name)).is_some_and(|seen| seen >= wanted(kind));
-                let needed = [
-                    (ObjectKind::Service, "services"),
-                    (ObjectKind::EndpointSlice, "endpointslices"),
-                    (ObjectKind::Node, "nodes"),
-                ];
-                // svcproxy watches ServiceCIDRs in nftables mode only.
-                let ranges = of("servicecidrs").is_some_and(|version| !version.is_null());
-                needed.into_iter().all(reached) && (!ranges || reached((ObjectKind::ServiceCidr, "servicecidrs")))
-            }
-        }
+        let is_behind = |text: Option<&str>, kind: ObjectKind| {
+            text.and_then(|text| text.parse::<u64>().ok()).is_none_or(|seen| seen < wanted(kind))
+        };
+        let Feed::Api { .. } = self else {
+            let seen = health.get("appliedResourceVersion").and_then(Value::as_str);
+            return is_behind(seen, ObjectKind::Service)
+                .then(|| format!("it has applied {}", seen.unwrap_or("nothing")));
+        };
+        let of = |name: &str| health.get("appliedResourceVersions").and_then(|versions| versions.get(name));
+        // svcproxy watches ServiceCIDRs in nftables mode only.
+        let ranges = of("servicecidrs").is_some_and(|version| !version.is_null());
+        let kinds = [
+            (ObjectKind::Service, "services"),
+            (ObjectKind::EndpointSlice, "endpointslices"),
+            (ObjectKind::Node, "nodes"),
+            (ObjectKind::ServiceCidr, "servicecidrs"),
+        ];
+        let late = kinds.into_iter().take(if ranges { 4 } else { 3 }).filter_map(|(kind, name)| {
+            let seen = of(name).and_then(Value::as_str);
+            is_behind(seen, kind).then(|| format!("{} of {name}", seen.unwrap_or("nothing")))
+        });
+        let late: Vec<String> = late.collect();
+        (!late.is_empty()).then(|| format!("it has applied {}", late.join(", ")))
     }
 }
 
@@ -246,11 +250,8 @@ mod tests {
             (r#"{"appliedResourceVersion":null}"#, false),
             ("null", false),
         ] {
-            assert_eq!(
-                manifests.has_applied("node-a", &serde_json::from_str(text).unwrap(), &ObjectsVersion::Lab(7)),
-                applied,
-                "{text}"
-            );
+            let behind = manifests.behind("node-a", &serde_json::from_str(text).unwrap(), &ObjectsVersion::Lab(7));
+            assert_eq!(behind.is_none(), applied, "{text}: {behind:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::applied::PATIENCE;
+use super::applied::{LateProxy, ProxyPart};
 use super::background::{BackgroundTraffic, Epochs};
 use super::command_faults;
 use super::error::{LabError, make};
@@ -21,7 +21,7 @@ use super::faults::Faults;
 use super::feed::Feed;
 use super::marker::Marker;
 use super::proxies::Proxies;
-use super::{Damage, RunOptions};
+use super::{Damage, LOG_LINES, RunOptions};
 use crate::expect::Mismatch;
 use crate::mode::Mode;
 use crate::report::Idle;
@@ -55,10 +55,13 @@ pub struct KernelLab {
     pub(super) audits: bool,
     /// A real API server's refusal: from then on the cluster differs from the scenario.
     pub(super) refused: Option<String>,
+    /// The parts of proxies that the last change has not reached, although it has reached others.
+    pub(super) late: Vec<Mismatch>,
 }
 
 impl KernelLab {
-    /// Builds the cluster, publishes the objects, starts the proxies and waits until all have applied the objects.
+    /// Builds the cluster, publishes the objects, starts the proxies and waits until all have applied the objects. Starts
+    /// also if only some families have; [`KernelLab::take_late`] has the others.
     pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<KernelLab, LabError> {
         let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
@@ -95,6 +98,7 @@ impl KernelLab {
             keeper: EvidenceKeeper::new(scenario, options),
             audits: options.audit,
             refused: None,
+            late: Vec::new(),
         };
         if lab.publish().await?.is_some() {
             return Ok(lab);
@@ -104,7 +108,10 @@ impl KernelLab {
         }
         match lab.applied(Instant::now()).await? {
             None => Ok(lab),
-            Some(mismatch) => Err(lab.proxies.refused().map_or(LabError::Proxy(mismatch), LabError::Refused)),
+            Some(mismatch) => {
+                let logs = lab.logs(LOG_LINES);
+                Err(lab.proxies.refused().map_or(LabError::Proxy { mismatch, logs }, LabError::Refused))
+            }
         }
     }
 
@@ -146,41 +153,67 @@ impl KernelLab {
             return Ok(None);
         }
         let excluded = &(&self.cut_off | &self.faults.nodes());
-        let late = match &mut self.marker {
+        let late = match self.marker {
             None => self.version_applied(excluded).await?,
-            Some(marker) => {
-                marker.avoid_nodes(&self.cluster, &self.cut_off);
-                marker.advance(&self.cluster, &self.store).await?;
-                self.feed.publish(&self.store).await?;
-                match self.proxies.applied(&self.cluster, &self.feed, None, excluded).await? {
-                    Some(unwell) => Some(unwell),
-                    None => {
-                        let nodes = self.proxies.running(excluded);
-                        let reached = tokio::select! {
-                            reached = marker.reached(&self.cluster, &nodes, since, PATIENCE) => reached,
-                            ended = self.proxies.wait_for_exit(&nodes) => Err(ended),
-                            refused = self.proxies.wait_for_refusal() => Err(refused),
-                        };
-                        match reached {
-                            Ok(took) => {
-                                self.took.extend(took.into_values());
-                                // The marker may be some milliseconds ahead of the change.
-                                if self.proxies.are_foreign() { None } else { self.version_applied(excluded).await? }
-                            }
-                            Err(late) => Some(late),
-                        }
-                    }
-                }
-            }
+            Some(_) => self.marker_applied(since, excluded).await?,
         };
-        // Older states may still apply where a proxy is dead, cut off or has a fault.
-        if late.is_none() && self.proxies.running(excluded) == self.nodes() {
+        let (partly, mut wholly): (Vec<_>, Vec<_>) = late.into_iter().partition(|late| !late.parts.is_empty());
+        for late in partly {
+            self.proxies.give_up(&late);
+            self.late.push(late.mismatch);
+        }
+        // Older states may still apply where a proxy is dead, late, cut off or has a fault.
+        let all = self.proxies.given_up().is_empty() && self.proxies.running(excluded) == self.nodes();
+        if wholly.is_empty() && all {
             self.epochs.settle();
+        }
+        Ok(if wholly.is_empty() { None } else { Some(wholly.swap_remove(0).mismatch) })
+    }
+
+    /// Returns what the last change has not reached, for one report.
+    pub fn take_late(&mut self) -> Vec<Mismatch> {
+        std::mem::take(&mut self.late)
+    }
+
+    /// Waits by the marker service, for proxies that do not report what they have applied.
+    async fn marker_applied(
+        &mut self,
+        since: Instant,
+        excluded: &BTreeSet<String>,
+    ) -> Result<Vec<LateProxy>, LabError> {
+        let Some(marker) = &mut self.marker else { return Ok(Vec::new()) };
+        marker.avoid_nodes(&self.cluster, &self.cut_off);
+        marker.advance(&self.cluster, &self.store).await?;
+        self.feed.publish(&self.store).await?;
+        let nodes = self.proxies.running(excluded);
+        let both = async {
+            tokio::join!(
+                self.proxies.applied(&self.cluster, &self.feed, None, excluded),
+                marker.reached(&self.cluster, &self.proxies, &nodes, since),
+            )
+        };
+        let (unwell, (took, mut late)) = tokio::select! {
+            both = both => both,
+            ended = self.proxies.wait_for_exit(&nodes) => (Ok(vec![ended]), Default::default()),
+            refused = self.proxies.wait_for_refusal() => (Ok(vec![refused]), Default::default()),
+        };
+        let mut unwell = unwell?;
+        // The health is a part of the proxy if services answer, and explains it if no service does.
+        for proxy in unwell.iter_mut().filter(|proxy| took.contains_key(&proxy.node) || is_partial(&late, &proxy.node))
+        {
+            proxy.parts = vec![ProxyPart::Health];
+        }
+        unwell.append(&mut late);
+        let late = unwell;
+        self.took.extend(took.into_values());
+        // The marker may be some milliseconds ahead of the change.
+        if late.is_empty() && !self.proxies.are_foreign() {
+            return self.version_applied(excluded).await;
         }
         Ok(late)
     }
 
-    async fn version_applied(&self, excluded: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
+    async fn version_applied(&self, excluded: &BTreeSet<String>) -> Result<Vec<LateProxy>, LabError> {
         let version = self.feed.version(&self.store);
         Ok(self.proxies.applied(&self.cluster, &self.feed, Some(&version), excluded).await?)
     }
@@ -233,6 +266,10 @@ impl KernelLab {
     pub fn logs(&self, lines: usize) -> String {
         self.proxies.logs(lines)
     }
+}
+
+fn is_partial(late: &[LateProxy], node: &str) -> bool {
+    late.iter().any(|late| late.node == node && !late.parts.is_empty())
 }
 
 fn path_with(tools: &std::path::Path) -> String {

@@ -4,6 +4,7 @@
 //! newest port has seen all earlier events, as watches keep the order of events of a kind. Each family is checked, as
 //! proxies program families one after the other.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,12 +14,14 @@ use serde_json::json;
 use svclab_apiserver::SharedStore;
 use svclab_apiserver::objects::{Object, family_name};
 use svclab_cluster::Cluster;
-use svclab_cluster::traffic::probe::{ClusterHost, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer};
 use svclab_spec::nth_address;
 use svclab_spec::{ClusterSpec, NodeSpec, Protocol};
 use tokio::net::TcpListener;
 
+use super::applied::{LateProxy, ProxyPart};
 use super::error::LabError;
+use super::proxies::Proxies;
 use crate::expect::Mismatch;
 
 const NAMESPACE: &str = "svclab";
@@ -27,6 +30,9 @@ const NAME: &str = "marker";
 const FROM_THE_END: u64 = 3;
 /// The interval of attempts, and so the resolution of the measurement.
 const EVERY: Duration = Duration::from_millis(10);
+/// The interval after [`SOON`].
+const LATER: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_secs(5);
 /// The limit of an attempt: nodes without the marker's rules do not answer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
@@ -41,6 +47,8 @@ pub(super) struct Marker {
     port: u16,
     /// Listeners at the newest endpoint ports.
     listeners: Vec<TcpListener>,
+    /// The port before, with its listeners: what answers there has not applied the newest change.
+    former: Option<(u16, Vec<TcpListener>)>,
 }
 
 impl Marker {
@@ -48,7 +56,7 @@ impl Marker {
         let spec = cluster.spec();
         let node = spec.nodes.first()?;
         let families = families(&spec, node);
-        Some(Marker { node: node.name.clone(), families, port: 0, listeners: Vec::new() })
+        Some(Marker { node: node.name.clone(), families, port: 0, listeners: Vec::new(), former: None })
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
@@ -72,7 +80,8 @@ impl Marker {
 
     /// Publishes a new port, after all changes in `store`.
     pub(super) async fn advance(&mut self, cluster: &Cluster, store: &SharedStore) -> Result<(), LabError> {
-        self.port = self.port.checked_add(1).unwrap_or(1);
+        let before = self.port;
+        self.port = before.checked_add(1).unwrap_or(1);
         let (mut listeners, mut slices) = (Vec::new(), Vec::new());
         for (_, endpoint) in &self.families {
             let listener = cluster.listen(&ClusterHost::Node(self.node.clone()), SocketAddr::new(*endpoint, 0)).await?;
@@ -80,6 +89,7 @@ impl Marker {
             slices.push(self.slice(*endpoint, port));
             listeners.push(listener);
         }
+        self.former = (before > 0).then(|| (before, std::mem::take(&mut self.listeners)));
         self.listeners = listeners;
         let service = self.service();
         store.write(|store| {
@@ -118,31 +128,84 @@ impl Marker {
         Object::EndpointSlice(Box::new(serde_json::from_value(slice).unwrap_or_default()))
     }
 
+    /// Waits until every node of `nodes` has reached the newest port in every family that was not given up. Returns how
+    /// long each node took, and what is late.
     pub(super) async fn reached(
         &self,
         cluster: &Cluster,
+        proxies: &Proxies,
         nodes: &[String],
         since: Instant,
-        patience: Duration,
-    ) -> Result<BTreeMap<String, Duration>, Mismatch> {
-        let ways = nodes.iter().flat_map(|node| self.families.iter().map(move |(address, _)| (node, *address)));
-        let waits = ways.map(async |(node, address)| {
-            let to = SocketAddr::new(address, self.port);
-            let reached = tokio::time::timeout(patience, reach(cluster, node, to)).await;
-            reached.map(|()| (node.clone(), since.elapsed())).map_err(|_| {
-                let expected = format!(
-                    "the proxy on {node} applies the change: the lab's own service, changed after it, answers at {to}"
-                );
-                Mismatch::new(expected, format!("no answer, {} s on", patience.as_secs()))
-            })
-        });
-        let mut slowest: BTreeMap<String, Duration> = BTreeMap::new();
-        for reached in futures_util::future::join_all(waits).await {
-            let (node, took) = reached?;
-            let entry = slowest.entry(node).or_default();
-            *entry = took.max(*entry);
+    ) -> (BTreeMap<String, Duration>, Vec<LateProxy>) {
+        let waits = nodes.iter().map(|node| self.reached_by(cluster, proxies, node, since));
+        let (mut took, mut late) = (BTreeMap::new(), Vec::new());
+        for (node, (slowest, missed)) in nodes.iter().zip(futures_util::future::join_all(waits).await) {
+            took.extend(slowest.filter(|_| missed.is_empty()).map(|slowest| (node.clone(), slowest)));
+            let is_partial = slowest.is_some();
+            late.extend(missed.into_iter().map(|(family, mismatch)| LateProxy {
+                node: node.clone(),
+                parts: if is_partial { vec![ProxyPart::Family(family.to_owned())] } else { Vec::new() },
+                mismatch,
+            }));
         }
-        Ok(slowest)
+        (took, late)
+    }
+
+    /// Returns how long the slowest family took that was reached, and the others.
+    async fn reached_by(
+        &self,
+        cluster: &Cluster,
+        proxies: &Proxies,
+        node: &str,
+        since: Instant,
+    ) -> (Option<Duration>, Vec<(&'static str, Mismatch)>) {
+        let given_up = proxies.given_up().get(node);
+        let is_waited_for = |(service, _): &&(IpAddr, IpAddr)| {
+            !given_up.is_some_and(|parts| parts.contains(&ProxyPart::Family(family_name(*service).to_owned())))
+        };
+        let waits = self.families.iter().filter(is_waited_for).map(async |(service, endpoint)| {
+            let Some(patience) = proxies.patience(node) else { return Ok(Duration::ZERO) };
+            let (to, last) = (SocketAddr::new(*service, self.port), Cell::new(None));
+            tokio::select! {
+                () = reach(cluster, node, to, &last) => Ok(since.elapsed()),
+                over = patience.over() => {
+                    Err((family_name(*service), self.missed(cluster, node, (to, *endpoint), (last.take(), over)).await))
+                }
+            }
+        });
+        let all = futures_util::future::join_all(waits).await;
+        let (reached, missed): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
+        (reached.into_iter().flatten().max(), missed.into_iter().filter_map(Result::err).collect())
+    }
+
+    /// Says what was expected and seen. Whether the former port still answers tells a change that was not applied from
+    /// one that was applied wrongly.
+    async fn missed(
+        &self,
+        cluster: &Cluster,
+        node: &str,
+        (to, endpoint): (SocketAddr, IpAddr),
+        (last, over): (Option<ProbeAnswer>, String),
+    ) -> Mismatch {
+        let family = family_name(endpoint);
+        let expected = format!(
+            "{node} reaches {NAMESPACE}/{NAME}, the lab's own Service, over {family} at {to}: its port changes after every \
+             change, and its endpoint is on {}",
+            self.node
+        );
+        let answer = last.map_or("no answer", |last| match last {
+            ProbeAnswer::Refused => "refused",
+            ProbeAnswer::Unreachable(_) => "unreachable",
+            _ => "no answer",
+        });
+        let former = match self.former.as_ref() {
+            None => String::new(),
+            Some((port, _)) => match cluster.connect(&probe(node, SocketAddr::new(to.ip(), *port))).await {
+                Ok(Ok(_)) => format!("; port {port} of the change before still answers: this change was not applied"),
+                _ => format!("; port {port} of the change before does not answer either"),
+            },
+        };
+        Mismatch::new(expected, format!("{answer}{former}; {over}"))
     }
 }
 
@@ -158,23 +221,35 @@ fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
     families.collect()
 }
 
-/// Returns once `node` has connected to `to`. Starts an attempt every [`EVERY`], without waiting for earlier ones.
-async fn reach(cluster: &Cluster, node: &str, to: SocketAddr) {
-    let probe = Probe {
+/// Returns once `node` has connected to `to`. Starts an attempt every [`EVERY`], later every [`LATER`], without waiting
+/// for earlier ones. `last`: the last failure.
+async fn reach(cluster: &Cluster, node: &str, to: SocketAddr, last: &Cell<Option<ProbeAnswer>>) {
+    let (probe, begun) = (probe(node, to), Instant::now());
+    let mut attempts = FuturesUnordered::new();
+    loop {
+        attempts.push(cluster.connect(&probe));
+        let pause = tokio::time::sleep(if begun.elapsed() < SOON { EVERY } else { LATER });
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                Some(connected) = attempts.next() => match connected {
+                    Ok(Ok(_)) => return,
+                    Ok(Err(outcome)) => last.set(Some(outcome.answer)),
+                    Err(_) => {}
+                },
+                () = &mut pause => break,
+            }
+        }
+    }
+}
+
+fn probe(node: &str, to: SocketAddr) -> Probe {
+    Probe {
         from: ClusterHost::Node(node.to_owned()),
         to,
         protocol: Protocol::Tcp,
         source_address: None,
         source_port: None,
         timeout: ATTEMPT,
-    };
-    let mut ticks = tokio::time::interval(EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut attempts = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            Some(connected) = attempts.next() => if connected { return },
-            _ = ticks.tick() => attempts.push(async { matches!(cluster.connect(&probe).await, Ok(Ok(_))) }),
-        }
     }
 }

@@ -20,6 +20,7 @@ mod measure;
 mod metric;
 mod node_modes;
 mod partition;
+mod patience;
 mod proxies;
 mod proxy;
 pub mod soak;
@@ -145,6 +146,9 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
         Err(error) => {
             report.unable = error.is_of_this_machine();
             report.not_started = Some(error.to_string());
+            if let LabError::Proxy { logs, .. } = error {
+                report.logs = logs;
+            }
         }
     }
     report.took = start.elapsed();

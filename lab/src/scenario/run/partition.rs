@@ -11,6 +11,7 @@ use crate::scenario::execute::StepOutcome;
 impl KernelLab {
     /// Cuts nodes off, first from the API, so that no event passes.
     pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
+        self.proxies.set_backs_off();
         for node in nodes {
             self.feed.cut_off(node, true)?;
             self.cluster.cut_off(node, true).await?;

@@ -11,10 +11,11 @@ use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::{self, WORK_DIR};
 
 use super::RunOptions;
-use super::applied::{PATIENCE, PAUSE, ReadinessQuestion, ended, wait};
+use super::applied::{LateProxy, PAUSE, ProxyPart, ReadinessQuestion, ended, wait};
 use super::error::LabError;
 use super::feed::{Feed, ObjectsVersion};
 use super::node_modes::NodeModes;
+use super::patience::{PATIENCE, Patience};
 use super::proxy::{ForeignProxy, HEALTH, Placeholders, ProxyUnderTest, Ready};
 use crate::expect::Mismatch;
 use crate::mode::Mode;
@@ -42,6 +43,10 @@ pub(super) struct Proxies {
     running: BTreeMap<String, ProcessHandle>,
     last_logs: BTreeMap<String, String>,
     used: Vec<ProcessUsage>,
+    /// The parts of nodes' proxies that were late once; the lab no longer waits for them.
+    given_up: BTreeMap<String, BTreeSet<ProxyPart>>,
+    /// Whether the API server has failed: its clients may sleep before they ask again.
+    backs_off: bool,
 }
 
 impl Proxies {
@@ -58,7 +63,25 @@ impl Proxies {
             running: BTreeMap::new(),
             last_logs: BTreeMap::new(),
             used: Vec::new(),
+            given_up: BTreeMap::new(),
+            backs_off: false,
         }
+    }
+
+    pub(super) fn set_backs_off(&mut self) {
+        self.backs_off = true;
+    }
+
+    pub(super) fn give_up(&mut self, late: &LateProxy) {
+        self.given_up.entry(late.node.clone()).or_default().extend(late.parts.iter().cloned());
+    }
+
+    pub(super) fn given_up(&self) -> &BTreeMap<String, BTreeSet<ProxyPart>> {
+        &self.given_up
+    }
+
+    pub(super) fn patience(&self, node: &str) -> Option<Patience<'_>> {
+        Some(Patience::new(self.running.get(node)?, self.backs_off))
     }
 
     pub(super) fn set_fault_paths(&mut self, paths: BTreeMap<String, String>) {
@@ -169,32 +192,36 @@ impl Proxies {
         version: Option<&ObjectsVersion>,
     ) -> Result<ReadinessQuestion, ClusterError> {
         if let Some(version) = version {
-            return Ok(ReadinessQuestion::Version(version.clone()));
+            let ignored = self.given_up.get(node).cloned().unwrap_or_default();
+            return Ok(ReadinessQuestion::Version(version.clone(), ignored));
         }
         let ProxyUnderTest::Foreign(foreign) = &self.proxy else {
             return Ok(ReadinessQuestion::Url(HEALTH, "/healthz".to_owned()));
         };
         Ok(match &foreign.ready {
+            _ if self.given_up.get(node).is_some_and(|parts| parts.contains(&ProxyPart::Health)) => {
+                ReadinessQuestion::Running
+            }
             Ready::Url { address, path } => ReadinessQuestion::Url(*address, path.clone()),
             Ready::Command(command) => ReadinessQuestion::Command(argv(self.foreign(foreign, command, feed, node))),
             Ready::Marker => ReadinessQuestion::Running,
         })
     }
 
-    pub(super) async fn wait_for_exit(&self, nodes: &[String]) -> Mismatch {
+    pub(super) async fn wait_for_exit(&self, nodes: &[String]) -> LateProxy {
         let running = || nodes.iter().filter_map(|node| Some((node, self.running.get(node)?)));
         loop {
             if let Some((node, handle)) = running().find(|(_, handle)| !handle.is_alive()) {
-                return ended(ReadinessQuestion::Running.expected(node), handle);
+                return LateProxy::wholly(node, ended(ReadinessQuestion::Running.expected(node), handle));
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    pub(super) async fn wait_for_refusal(&self) -> Mismatch {
+    pub(super) async fn wait_for_refusal(&self) -> LateProxy {
         loop {
             if let Some(why) = self.refused() {
-                return Mismatch::new("the proxies may have what they need", why);
+                return LateProxy::wholly("", Mismatch::new("the proxies may have what they need", why));
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -270,14 +297,15 @@ impl Proxies {
         feed: &Feed,
         version: Option<&ObjectsVersion>,
         cut_off: &BTreeSet<String>,
-    ) -> Result<Option<Mismatch>, ClusterError> {
+    ) -> Result<Vec<LateProxy>, ClusterError> {
         let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));
         let waits = reached.map(async |(node, handle)| {
             let question = self.question(feed, node, version)?;
-            Ok(wait(cluster, feed, node, handle, &question).await)
+            let patience = Patience::new(handle, self.backs_off);
+            Ok(wait(cluster, feed, node, handle, (&question, patience)).await)
         });
-        let late = futures_util::future::try_join_all(waits).await?;
-        Ok(late.into_iter().flatten().next())
+        let late: Vec<_> = futures_util::future::try_join_all(waits).await?;
+        Ok(late.into_iter().flatten().collect())
     }
 
     pub(super) fn set_reader(&self, node: &str, reader: OutputReader) -> Result<(), ClusterError> {

@@ -93,9 +93,9 @@ pub struct SoakReport {
 }
 
 impl SoakReport {
-    fn note(&mut self, broken: Option<Mismatch>) {
+    fn note(&mut self, broken: impl IntoIterator<Item = Mismatch>) {
         let words = |broken: Mismatch| format!("expected: {}; seen: {}", broken.expected, broken.seen);
-        self.broken.extend(broken.map(words));
+        self.broken.extend(broken.into_iter().map(words));
     }
 }
 
@@ -115,13 +115,14 @@ pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&SoakRow) + S
     let scenario = scenario(options.seed)?;
     let mut lab = KernelLab::start(&scenario, &options.run).await?;
     let mut report = SoakReport::default();
+    report.note(lab.take_late());
     let mut stream = Stream::new(options.seed);
     let population = POPULATION.min(options.changes);
     for change in 1..=population {
         lab.store.write(|store| stream.change(store))?;
         if change % AT_ONCE == 0 || change == population {
             lab.publish().await?;
-            report.note(lab.applied(Instant::now()).await?);
+            report.note(waited(&mut lab).await?);
         }
     }
     let mut executor = Executor::default();
@@ -206,8 +207,8 @@ async fn churn(
         lab.store.write(|store| stream.change(store))?;
     }
     lab.publish().await?;
-    let late = lab.applied(Instant::now()).await?;
-    let caught_up = late.is_none();
+    let late = waited(lab).await?;
+    let caught_up = late.is_empty();
     report.note(late);
     let requests = traffic.end().await?;
     if requests.failed > 0 || requests.made == 0 {
@@ -217,6 +218,11 @@ async fn churn(
     }
     report.broken.extend(watched.iter().flat_map(ProxyWatch::verdict));
     Ok(caught_up)
+}
+
+async fn waited(lab: &mut KernelLab) -> Result<Vec<Mismatch>, LabError> {
+    let late = lab.applied(Instant::now()).await?;
+    Ok(late.into_iter().chain(lab.take_late()).collect())
 }
 
 fn share(all: usize, elapsed: Duration, duration: Duration) -> usize {
@@ -254,7 +260,7 @@ async fn compare(options: &SoakOptions, lab: &mut KernelLab, report: &mut SoakRe
         report.note(lab.proxies.cleanup(&lab.cluster, &lab.feed, node).await?);
         lab.proxies.start(&lab.cluster, &lab.feed, node).await?;
     }
-    report.note(lab.applied(Instant::now()).await?);
+    report.note(waited(lab).await?);
     settle(lab, &nodes).await?;
     for (node, soaked) in nodes.iter().zip(soaked) {
         let fresh = dump(lab, node).await?;
