@@ -23,6 +23,8 @@ pub struct Mutant {
     /// The modes in which it is wrong.
     pub modes: &'static [Mode],
     pub seen_by: SeenBy,
+    /// Whether it remembers earlier calls: several nodes in one process would share what it remembers.
+    pub remembers: bool,
     pub hook: Hook,
 }
 
@@ -52,13 +54,6 @@ pub enum Hook {
     TablesBeside(&'static str),
 }
 
-impl Hook {
-    /// Whether `svcproxy render` shows it, so that the simulator can judge it.
-    pub fn is_rendered(&self) -> bool {
-        !matches!(self, Hook::Batch(_) | Hook::Pending(..) | Hook::Delay(_) | Hook::Stale(..))
-    }
-}
-
 /// What a [`ServicePortPlan`] was made from.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
@@ -71,12 +66,23 @@ impl Mutant {
     /// A mutant of every mode, for which `scenario` is written.
     pub const fn new(id: &'static str, does: &'static str, scenario: &'static str, hook: Hook) -> Mutant {
         const ALL: &[Mode] = &[Mode::Iptables, Mode::Nftables, Mode::Ipvs, Mode::Userspace];
-        Mutant { id, does, modes: ALL, seen_by: SeenBy::Scenario(scenario), hook }
+        Mutant { id, does, modes: ALL, seen_by: SeenBy::Scenario(scenario), remembers: false, hook }
     }
 
     #[must_use]
     pub const fn only(self, modes: &'static [Mode]) -> Mutant {
         Mutant { modes, ..self }
+    }
+
+    #[must_use]
+    pub const fn remembering(self) -> Mutant {
+        Mutant { remembers: true, ..self }
+    }
+
+    /// Whether the simulator can judge it: `svcproxy render` shows rules for the present objects, and no order or time.
+    pub fn is_rendered(&self) -> bool {
+        let is_of_daemon = matches!(self.hook, Hook::Batch(_) | Hook::Pending(..) | Hook::Delay(_) | Hook::Stale(..));
+        !self.remembers && !is_of_daemon
     }
 
     /// `proof`: why nothing can notice it.

@@ -60,7 +60,7 @@ impl ScenarioSuite {
         let Some(mode) = mode else { return Ok(row(String::new())) };
         let row = row(mode.to_string());
         let simulate = |scenarios: &[&Scenario]| {
-            mutant.hook.is_rendered().then(|| simulator::first_red(mutant, scenarios, mode)).flatten()
+            mutant.is_rendered().then(|| simulator::first_red(mutant, scenarios, mode)).flatten()
         };
         if let Some((scenario, step)) = simulate(&own) {
             let breaks = self.broken(mutant, &scenario, mode)?;

@@ -1,13 +1,26 @@
 //! The wrong proxies, by what they are wrong about.
 
+mod addresses;
 mod choice;
+mod endpoints;
+mod refusals;
+mod rules;
+mod settings;
 
 use super::Mutant;
 
-const PARTS: [&[Mutant]; 1] = [choice::MUTANTS];
+#[rustfmt::skip]
+const PARTS: &[&[Mutant]] = &[
+    addresses::MUTANTS,
+    choice::MUTANTS,
+    endpoints::MUTANTS,
+    refusals::MUTANTS,
+    rules::MUTANTS,
+    settings::MUTANTS,
+];
 
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    PARTS.into_iter().flatten()
+    PARTS.iter().copied().flatten()
 }
 
 pub fn find(id: &str) -> Option<&'static Mutant> {

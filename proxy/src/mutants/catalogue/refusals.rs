@@ -1,0 +1,100 @@
+//! What is rejected and what is dropped.
+
+use crate::config::Mode;
+use crate::model::Protocol;
+use crate::mutants::{Hook, Mutant};
+use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new(
+        "refusals-no-endpoints-dropped",
+        "drops packets to a Service without endpoints in place of rejecting them",
+        "no-endpoints",
+        Hook::Plan(|_, plan| each(plan, FrontendVerdict::Reject, FrontendVerdict::Drop)),
+    ),
+    Mutant::new(
+        "refusals-no-endpoints-dropped-outside",
+        "drops packets to external frontends of a Service without endpoints in place of rejecting them",
+        "no-endpoints",
+        Hook::Plan(|_, plan| {
+            if let Some(external) = &mut plan.external
+                && external.action.verdict == FrontendVerdict::Reject
+            {
+                external.action.verdict = FrontendVerdict::Drop;
+            }
+        }),
+    ),
+    Mutant::new(
+        "refusals-udp-dropped",
+        "drops UDP packets to a Service without endpoints in place of rejecting them",
+        "no-endpoints",
+        Hook::Plan(|_, plan| {
+            if plan.protocol() == Protocol::Udp {
+                each(plan, FrontendVerdict::Reject, FrontendVerdict::Drop);
+            }
+        }),
+    ),
+    Mutant::new(
+        "refusals-no-local-endpoints-rejected",
+        "rejects packets under policy Local that other nodes' endpoints could serve, in place of dropping them",
+        "local-policy",
+        Hook::Plan(|_, plan| each(plan, FrontendVerdict::Drop, FrontendVerdict::Reject)),
+    ),
+    Mutant::new(
+        "refusals-no-local-endpoints-forwarded",
+        "forwards to other nodes' endpoints under policy Local if this node has none",
+        "local-policy",
+        Hook::Plan(|_, plan| each(plan, FrontendVerdict::Drop, FrontendVerdict::Deliver(BackendSet::Cluster))),
+    ),
+    Mutant::new(
+        "refusals-internal-local-rejected",
+        "rejects packets under internal policy Local on nodes without an endpoint, in place of dropping them",
+        "internal-policy",
+        Hook::Plan(|_, plan| {
+            if let Some(internal) = &mut plan.internal
+                && internal.action.verdict == FrontendVerdict::Drop
+            {
+                internal.action.verdict = FrontendVerdict::Reject;
+            }
+        }),
+    ),
+    Mutant::new(
+        "refusals-cluster-ips-other-ports-open",
+        "rejects no packets to other ports of a cluster IP",
+        "vip-ports",
+        Hook::NftRules(|chain, rules| {
+            if chain == "cluster-ips-check" {
+                rules.remove(0);
+            }
+        }),
+    )
+    .only(&[Mode::Nftables]),
+    Mutant::new(
+        "refusals-source-ranges-ignored",
+        "admits every source to a load balancer's address",
+        "source-ranges",
+        Hook::Plan(|_, plan| {
+            if let Some(external) = &mut plan.external {
+                external.allowed_sources = None;
+            }
+        }),
+    ),
+    Mutant::new(
+        "refusals-first-source-range-only",
+        "admits only the first of several source ranges",
+        "source-ranges",
+        Hook::Plan(|_, plan| {
+            if let Some(allowed) = plan.external.as_mut().and_then(|external| external.allowed_sources.as_mut()) {
+                allowed.ranges.truncate(1);
+            }
+        }),
+    ),
+];
+
+fn each(plan: &mut ServicePortPlan, from: FrontendVerdict, to: FrontendVerdict) {
+    let internal = plan.internal.as_mut().map(|internal| &mut internal.action);
+    let external = plan.external.as_mut().map(|external| &mut external.action);
+    for action in internal.into_iter().chain(external).filter(|action| action.verdict == from) {
+        action.verdict = to;
+    }
+}
