@@ -10,7 +10,7 @@ pub const DOCUMENT: &str = include_str!("../../../docs/mutants.md");
 const BEGIN: &str = "<!-- generated: mutants -->";
 const END: &str = "<!-- end -->";
 const HEAD: &str =
-    "| mutant | what the proxy does wrong | mode | noticed by | on | breaks |\n|---|---|---|---|---|---|\n";
+    "| mutant | what the proxy does wrong | mode | noticed by | on | audit | breaks |\n|---|---|---|---|---|---|---|\n";
 
 /// What notices a wrong proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct MutantRow {
     pub noticed_by: String,
     /// `simulator`, `kernel`, or empty.
     pub on: String,
+    /// Whether an audit of the nodes in that scenario notices it as well.
+    pub by_audit: bool,
     /// The ids of the promises that a card calls broken, in the scenario that notices it.
     pub breaks: Vec<String>,
 }
@@ -35,7 +37,7 @@ impl MutantRow {
 
     fn read(line: &str) -> Option<MutantRow> {
         let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix('|')?.split(" |").map(str::trim).collect();
-        let &[id, does, mode, noticed_by, on, breaks, ..] = cells.as_slice() else { return None };
+        let &[id, does, mode, noticed_by, on, audit, breaks, ..] = cells.as_slice() else { return None };
         let breaks = breaks.split(", ").filter(|id| !id.is_empty()).map(str::to_owned).collect();
         Some(MutantRow {
             id: id.trim_matches('`').to_owned(),
@@ -43,15 +45,23 @@ impl MutantRow {
             mode: mode.to_owned(),
             noticed_by: noticed_by.to_owned(),
             on: on.to_owned(),
+            by_audit: audit == "yes",
             breaks,
         })
+    }
+
+    /// The scenario of `noticed_by`.
+    #[must_use]
+    pub fn scenario(&self) -> Option<&str> {
+        self.noticed_by.split_once(": ").map(|(scenario, _)| scenario).filter(|_| self.is_noticed())
     }
 }
 
 impl fmt::Display for MutantRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MutantRow { id, does, mode, noticed_by, on, breaks } = self;
-        write!(f, "| `{id}` | {does} | {mode} | {noticed_by} | {on} | {} |", breaks.join(", "))
+        let MutantRow { id, does, mode, noticed_by, on, by_audit, breaks } = self;
+        let audit = if *by_audit { "yes" } else { "" };
+        write!(f, "| `{id}` | {does} | {mode} | {noticed_by} | {on} | {audit} | {} |", breaks.join(", "))
     }
 }
 
@@ -95,6 +105,7 @@ mod tests {
             mode: "iptables".to_owned(),
             noticed_by: "hairpin: a step | of a scenario".replace(" | ", " or "),
             on: "kernel".to_owned(),
+            by_audit: breaks.is_empty(),
             breaks: breaks.iter().map(|id| (*id).to_owned()).collect(),
         };
         let written = [row("a", &[]), row("b", &["even", "kept"])];

@@ -13,6 +13,7 @@ mod changes;
 mod control_plane;
 mod history;
 mod kept;
+mod mutants;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -37,7 +38,8 @@ fn main() {
     }
     let arguments = Arguments::from_args();
     let only = Only(arguments.filter.clone().filter(|_| arguments.exact));
-    let trials = [kept::trials(&only), broken::trials(&only), control_plane::trials(), history::trials()];
+    let trials =
+        [kept::trials(&only), broken::trials(&only), mutants::trials(), control_plane::trials(), history::trials()];
     let mut trials: Vec<Trial> = trials.into_iter().flatten().collect();
     trials.push(support::nightly::every_ignored_one_is_listed(&trials));
     libtest_mimic::run(&arguments, trials).exit();

@@ -34,21 +34,28 @@ pub(super) fn first_red(
     }))
 }
 
-/// Returns the ids of the promises that a card of the wrong proxy calls broken.
-pub(super) fn broken_promises(
-    programs: &Path,
-    mutant: &Mutant,
-    scenario: &str,
-    mode: Mode,
-) -> Result<Vec<String>, KernelError> {
+/// What a card says about a wrong proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct CardBreaches {
+    /// The ids of the broken promises.
+    pub(super) promises: Vec<String>,
+    pub(super) by_audit: bool,
+}
+
+/// Makes a card of one scenario.
+pub(super) fn card(programs: &Path, mutant: &Mutant, scenario: &str, mode: Mode) -> Result<CardBreaches, KernelError> {
     let options = ["conformance", "--no-figures", "--clusters", "0", "--shrink-runs", "0"];
     let card = svclab(programs, mutant, &options, scenario, mode)?;
-    let promises = card["promises"].as_array().cloned().unwrap_or_default();
-    let broken = promises.iter().filter(|promise| {
+    let mut found = CardBreaches::default();
+    for promise in card["promises"].as_array().into_iter().flatten() {
         let cells = promise["cells"].as_object().into_iter().flat_map(|cells| cells.values());
-        cells.into_iter().any(|cell| cell["verdict"] == "broken")
-    });
-    Ok(broken.filter_map(|promise| promise["id"].as_str().map(str::to_owned)).collect())
+        for cell in cells.filter(|cell| cell["verdict"] == "broken") {
+            found.promises.extend(promise["id"].as_str().map(str::to_owned));
+            let mut breaches = cell["breaches"].as_array().into_iter().flatten();
+            found.by_audit |= breaches.any(|breach| breach["byAudit"] == true);
+        }
+    }
+    Ok(found)
 }
 
 fn svclab(

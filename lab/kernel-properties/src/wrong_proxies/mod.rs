@@ -12,6 +12,7 @@ use svclab::scenario::Scenario;
 use svcproxy::config::Mode as ProxyMode;
 use svcproxy::mutants::{Mutant, SeenBy};
 
+use kernel::CardBreaches;
 pub use kernel::KernelError;
 
 /// What judges the wrong proxies.
@@ -63,29 +64,61 @@ impl ScenarioSuite {
             mutant.is_rendered().then(|| simulator::first_red(mutant, scenarios, mode)).flatten()
         };
         if let Some((scenario, step)) = simulate(&own) {
-            let breaks = self.broken(mutant, &scenario, mode)?;
-            return Ok(MutantRow {
-                noticed_by: format!("{scenario}: {step}"),
-                on: "simulator".to_owned(),
-                breaks,
-                ..row
-            });
+            return self.noticed(mutant, mode, row, &scenario, &step, "simulator");
         }
         if self.kernel
             && let Some(step) = kernel::first_red(&self.programs, mutant, expected, mode)?
         {
-            let breaks = self.broken(mutant, expected, mode)?;
-            return Ok(MutantRow { noticed_by: format!("{expected}: {step}"), on: "kernel".to_owned(), breaks, ..row });
+            return self.noticed(mutant, mode, row, expected, &step, "kernel");
         }
-        let Some((scenario, step)) = simulate(&others) else { return Ok(row) };
-        let breaks = self.broken(mutant, &scenario, mode)?;
-        Ok(MutantRow { noticed_by: format!("{scenario}: {step}"), on: "simulator".to_owned(), breaks, ..row })
+        match simulate(&others) {
+            Some((scenario, step)) => self.noticed(mutant, mode, row, &scenario, &step, "simulator"),
+            None => Ok(row),
+        }
     }
 
-    fn broken(&self, mutant: &Mutant, scenario: &str, mode: Mode) -> Result<Vec<String>, KernelError> {
-        if !self.kernel {
-            return Ok(Vec::new());
-        }
-        kernel::broken_promises(&self.programs, mutant, scenario, mode)
+    /// Completes the row by a card.
+    fn noticed(
+        &self,
+        mutant: &Mutant,
+        mode: Mode,
+        row: MutantRow,
+        scenario: &str,
+        step: &str,
+        on: &str,
+    ) -> Result<MutantRow, KernelError> {
+        let card =
+            if self.kernel { kernel::card(&self.programs, mutant, scenario, mode)? } else { CardBreaches::default() };
+        Ok(MutantRow {
+            noticed_by: format!("{scenario}: {step}"),
+            on: on.to_owned(),
+            by_audit: card.by_audit,
+            breaks: card.promises,
+            ..row
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use svclab::conformance::mutants::{DOCUMENT, rows};
+    use svcproxy::mutants;
+
+    #[test]
+    fn the_table_has_every_wrong_proxy_of_the_catalogue() {
+        let catalogue: BTreeSet<(&str, &str)> = mutants::all().map(|mutant| (mutant.id, mutant.does)).collect();
+        let rows = rows(DOCUMENT);
+        let table: BTreeSet<(&str, &str)> = rows.iter().map(|row| (row.id.as_str(), row.does.as_str())).collect();
+        assert_eq!(table, catalogue, "./just mutants --scenarios --missing makes the table");
+    }
+
+    #[test]
+    fn every_wrong_proxy_is_noticed_or_proven_equivalent() {
+        let is_settled = |row: &super::MutantRow| row.is_noticed() || row.noticed_by.starts_with("equivalent: ");
+        let unnoticed: Vec<String> =
+            rows(DOCUMENT).into_iter().filter(|row| !is_settled(row)).map(|row| row.id).collect();
+        assert!(unnoticed.is_empty(), "no scenario notices {unnoticed:?}");
     }
 }

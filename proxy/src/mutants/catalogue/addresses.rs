@@ -128,7 +128,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "addresses-removed-services-stay",
         "never forgets a deleted Service",
-        "partial-sync",
+        "claimed-address",
         Hook::Change(|change| {
             if let Change::Service(_, None) = change {
                 *change = nothing();

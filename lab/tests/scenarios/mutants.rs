@@ -1,0 +1,53 @@
+//! Wrong proxies turn the scenario red that docs/mutants.md names, at that step.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::support::runs::{names, run};
+use libtest_mimic::{Completion, Failed, Trial};
+use svclab::conformance::mutants::{DOCUMENT, MutantRow, rows};
+
+/// The usual test run has one wrong proxy of so many.
+const EVERY: usize = 5;
+
+pub fn trials() -> Vec<Trial> {
+    let noticed = rows(DOCUMENT).into_iter().filter(MutantRow::is_noticed).enumerate();
+    noticed
+        .map(|(number, row)| {
+            let is_nightly = number % EVERY != 0;
+            let part = if is_nightly { "further_" } else { "" };
+            let name = format!("mutants::{part}{}", row.id);
+            Trial::ignorable_test(name, move || is_noticed(&row)).with_ignored_flag(is_nightly)
+        })
+        .collect()
+}
+
+fn is_noticed(row: &MutantRow) -> Result<Completion, Failed> {
+    let (scenario, step) = row.noticed_by.split_once(": ").ok_or("a row names a scenario and a step")?;
+    let name = names().into_iter().find(|name| name.rsplit('/').next() == Some(scenario));
+    let name = name.ok_or_else(|| format!("there is no scenario {scenario}"))?;
+    let directory = tempfile::tempdir()?;
+    let proxy = directory.path().join("svcproxy");
+    wrapper(&proxy, &row.id)?;
+    let simulate = if row.on == "simulator" { &["--simulate"][..] } else { &[] };
+    let proxy = proxy.display().to_string();
+    let flags = [&["--mode", &row.mode, "--proxy", &proxy], simulate].concat();
+    let run = run(&name, &flags);
+    if run.status == 3 {
+        return crate::support::unable(&run.stderr);
+    }
+    let red: Vec<String> = run.broken().into_iter().map(|(step, _)| step).collect();
+    let is_start = step == "the start" && run.scenario["notStarted"].is_string();
+    if run.status == 1 && (is_start || red.iter().any(|red| red == step)) {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("wanted: {step:?} of {scenario} turns red; exit status {}, red: {red:?}\n{}", run.status, run.stderr)
+        .into())
+}
+
+/// Writes a program that is the wrong svcproxy.
+fn wrapper(path: &Path, id: &str) -> std::io::Result<()> {
+    let svcproxy = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    std::fs::write(path, format!("#!/bin/sh\nexec '{}' --mutant {id} \"$@\"\n", svcproxy.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
