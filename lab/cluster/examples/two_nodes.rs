@@ -51,6 +51,8 @@ async fn probe() -> Result<(), Box<dyn Error>> {
             protocol: Protocol::Tcp,
             source_address: None,
             source_port: None,
+            bytes: 0,
+            dscp: 0,
             timeout: Duration::from_secs(5),
         };
         println!("{} to {}: {:?}", probe.from, probe.to, cluster.probe(&probe).await?.answer);

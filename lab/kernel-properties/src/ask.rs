@@ -116,6 +116,8 @@ fn probe(packets: &QuestionPackets<'_>, pace: &ProbeState) -> Probe {
         protocol: protocol(packets.question.protocol),
         source_address: packets.question.source,
         source_port: Some(pace.port),
+        bytes: 0,
+        dscp: 0,
         timeout: if packets.short { SHORT } else { pace.patience },
     }
 }

@@ -42,7 +42,7 @@ impl fmt::Display for Observation {
 impl Observation {
     pub fn of(world: &World, outcome: &ProbeOutcome) -> Observation {
         match &outcome.answer {
-            ProbeAnswer::Replied { server, peer, at } => {
+            ProbeAnswer::Replied { server, peer, at, .. } => {
                 let name = server
                     .split_once('/')
                     .map(|(namespace, name)| PodName { namespace: namespace.to_owned(), name: name.to_owned() });

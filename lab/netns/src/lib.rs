@@ -10,6 +10,7 @@
 
 pub mod capture;
 mod diagnose;
+pub mod dscp;
 pub mod enter;
 pub mod foreign_namespace;
 mod guard;

@@ -13,7 +13,7 @@ fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &s
     let outcome = |server: &str| {
         let peer = SocketAddr::new(source.parse().unwrap(), 40_000);
         ProbeOutcome {
-            answer: ProbeAnswer::Replied { server: server.to_owned(), peer, at: peer },
+            answer: ProbeAnswer::Replied { server: server.to_owned(), peer, at: peer, dscp: None },
             client: None,
             took: Duration::ZERO,
         }

@@ -15,6 +15,8 @@ pub enum ProbePromise {
         sticky: bool,
         /// All servers answer in turn, in a fixed order; the value is the number of requests at a time.
         turns: Option<usize>,
+        /// The DSCP that the servers see.
+        dscp: Option<u8>,
     },
     /// TCP reset, or ICMP port unreachable.
     Refused,
@@ -151,7 +153,7 @@ pub fn judge(wanted: &ProbePromise, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> 
         ProbePromise::Refused => only("every probe refused", &|answer| *answer == ProbeAnswer::Refused),
         ProbePromise::Unanswered => only("no probe answered", &|answer| !matches!(answer, ProbeAnswer::Replied { .. })),
         ProbePromise::Dropped => only("every probe dropped (no answer)", &|answer| *answer == ProbeAnswer::TimedOut),
-        ProbePromise::Answered { by, source, sticky, turns } => {
+        ProbePromise::Answered { by, source, sticky, turns, dscp } => {
             let mut found = answered(by, &tally, outcomes.len());
             if let Some(at_a_time) = turns.filter(|_| found.is_empty()) {
                 found.extend(if at_a_time == 1 {
@@ -164,6 +166,7 @@ pub fn judge(wanted: &ProbePromise, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> 
                 found.push(Mismatch::new("all answers from one server", tally.summary()));
             }
             found.extend(source.iter().filter_map(|source| wrong_source(source, outcomes, &tally)));
+            found.extend(dscp.and_then(|dscp| wrong_dscp(dscp, outcomes)));
             found
         }
     }
@@ -230,6 +233,22 @@ fn in_order(names: &[&str]) -> String {
     const SHOWN: usize = 12;
     let more = if names.len() > SHOWN { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
+}
+
+fn wrong_dscp(wanted: u8, outcomes: &[ProbeOutcome]) -> Option<Mismatch> {
+    let mut seen: BTreeMap<Option<u8>, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        if let ProbeAnswer::Replied { dscp, .. } = &outcome.answer {
+            *seen.entry(*dscp).or_default() += 1;
+        }
+    }
+    let words = |(dscp, count): (&Option<u8>, &usize)| {
+        let dscp = dscp.map_or_else(|| "no DSCP".to_owned(), |dscp| format!("DSCP {dscp}"));
+        format!("{dscp} ×{count}")
+    };
+    let wrong = seen.keys().any(|dscp| *dscp != Some(wanted));
+    let seen = || seen.iter().map(words).collect::<Vec<_>>().join(", ");
+    wrong.then(|| Mismatch::new(format!("servers see DSCP {wanted}"), seen()))
 }
 
 fn wrong_source(wanted: &SourcePromise, outcomes: &[ProbeOutcome], tally: &OutcomeTally) -> Option<Mismatch> {

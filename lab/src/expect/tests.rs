@@ -12,7 +12,7 @@ fn reply(server: &str, peer: &str) -> ProbeOutcome {
     let peer = SocketAddr::new(peer.parse().unwrap(), 40_000);
     let client = Some("10.0.0.9:40000".parse().unwrap());
     ProbeOutcome {
-        answer: ProbeAnswer::Replied { server: server.into(), peer, at: peer },
+        answer: ProbeAnswer::Replied { server: server.into(), peer, at: peer, dscp: None },
         client,
         took: Duration::ZERO,
     }
@@ -25,13 +25,36 @@ fn replies(counts: &[(&str, usize)]) -> Vec<ProbeOutcome> {
 fn even(names: &[&str]) -> ProbePromise {
     let share = 1.0 / names.len() as f64;
     let by = names.iter().map(|name| ((*name).to_owned(), Some(share))).collect();
-    ProbePromise::Answered { by, source: None, sticky: false, turns: None }
+    ProbePromise::Answered { by, source: None, sticky: false, turns: None, dscp: None }
 }
 
 fn source(addresses: &[&str], client: bool, not: bool) -> ProbePromise {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let source = Some(SourcePromise { words: "x".into(), client, addresses, not });
-    ProbePromise::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: None }
+    ProbePromise::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: None, dscp: None }
+}
+
+#[test]
+fn a_changed_dscp_breaks_the_promise() {
+    let wanted = |dscp| ProbePromise::Answered {
+        by: vec![("d/a".into(), None)],
+        source: None,
+        sticky: false,
+        turns: None,
+        dscp: Some(dscp),
+    };
+    let saw = |seen| {
+        let mut outcome = reply("d/a", "10.0.0.9");
+        if let ProbeAnswer::Replied { dscp, .. } = &mut outcome.answer {
+            *dscp = seen;
+        }
+        outcome
+    };
+    assert_eq!(judge(&wanted(46), &[saw(Some(46)), saw(Some(46))]), []);
+    let cleared = Mismatch::new("servers see DSCP 46", "DSCP 0 ×1, DSCP 46 ×1");
+    assert_eq!(judge(&wanted(46), &[saw(Some(46)), saw(Some(0))]), [cleared]);
+    let unknown = Mismatch::new("servers see DSCP 0", "no DSCP ×1");
+    assert_eq!(judge(&wanted(0), &[saw(None)]), [unknown]);
 }
 
 #[test]
@@ -71,7 +94,7 @@ fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
 #[test]
 fn turns_may_begin_with_any_server() {
     let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
-    let wanted = ProbePromise::Answered { by, source: None, sticky: false, turns: Some(1) };
+    let wanted = ProbePromise::Answered { by, source: None, sticky: false, turns: Some(1), dscp: None };
     let verdict = |order: &str| {
         let outcomes: Vec<ProbeOutcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
         judge(&wanted, &outcomes)
@@ -111,7 +134,7 @@ fn sources_match_the_client_or_a_list() {
 #[test]
 fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let by = vec![("d/a".to_owned(), None), ("d/b".to_owned(), None)];
-    let wanted = |sticky| ProbePromise::Answered { by: by.clone(), source: None, sticky, turns: None };
+    let wanted = |sticky| ProbePromise::Answered { by: by.clone(), source: None, sticky, turns: None, dscp: None };
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());

@@ -122,13 +122,16 @@ fn promise(wanted: &ProbePromise, expect: &ExpectFile) -> String {
         ProbePromise::Refused => "every one is refused".to_owned(),
         ProbePromise::Dropped => "every one is dropped".to_owned(),
         ProbePromise::Unanswered => "none is answered".to_owned(),
-        ProbePromise::Answered { by, source, sticky, turns } => {
+        ProbePromise::Answered { by, source, sticky, turns, dscp } => {
             let share =
                 |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
             let by: Vec<String> = by.iter().map(|(name, part)| format!("{name}{}", share(part))).collect();
             let mut text = format!("every one is answered by {}", by.join(" or "));
             if let Some(source) = source {
                 let _ = write!(text, ", which sees {}", source.words);
+            }
+            if let Some(dscp) = dscp {
+                let _ = write!(text, ", which sees DSCP {dscp}");
             }
             if *sticky {
                 text.push_str(", always the same");

@@ -1,5 +1,6 @@
 //! The source address that a pod sees in userspace mode. The client's connection ends at a node, whose proxy opens a
-//! second connection to the pod. So where a scenario promises `client`, the pod sees an address of that node.
+//! second connection to the pod. So where a scenario promises `client`, the pod sees an address of that node, and a
+//! promised DSCP is not judged.
 
 use std::net::IpAddr;
 
@@ -12,14 +13,16 @@ use super::values::{ProbeTarget, ServiceFrontend};
 use crate::expect::{ProbePromise, SourcePromise};
 use crate::mode::Mode;
 
-/// Replaces the promised source address by the relaying nodes' addresses. Returns a note for the report.
-pub(super) fn probe(store: &Store, modes: &ModeByNode, to: &ProbeTarget, plan: &mut ProbePlan) -> Option<String> {
+/// Replaces the promised source address by the relaying nodes' addresses, and leaves out the promised DSCP. Returns
+/// notes for the report.
+pub(super) fn probe(store: &Store, modes: &ModeByNode, to: &ProbeTarget, plan: &mut ProbePlan) -> Vec<String> {
     let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
-    let nodes = relaying(store, &plan.probe.from, via, to)?;
-    match &mut plan.wanted {
-        ProbePromise::Answered { source: Some(source), .. } => replace_client(store, modes, source, &nodes),
-        _ => None,
-    }
+    let Some(nodes) = relaying(store, &plan.probe.from, via, to) else { return Vec::new() };
+    let ProbePromise::Answered { source, dscp, .. } = &mut plan.wanted else { return Vec::new() };
+    let source = source.as_mut().and_then(|source| replace_client(store, modes, source, &nodes));
+    let is_relayed = nodes.iter().any(|node| modes.get(node) == Some(&Mode::Userspace));
+    let dscp = dscp.take_if(|_| is_relayed).map(|_| "sawDscp is not promised in userspace mode".to_owned());
+    source.into_iter().chain(dscp).collect()
 }
 
 /// Like [`probe`], for an open connection, which any node may relay.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use svclab_netns::NetnsError;
+use svclab_netns::dscp::set_dscp;
 use svclab_netns::namespace::Namespace;
 use svclab_netns::sockets;
 use svclab_spec::Protocol;
@@ -17,12 +18,15 @@ use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
 const WHO: &str = "who?";
+/// The longest UDP datagram, in bytes.
+pub(super) const MAX_DATAGRAM: usize = 1 << 16;
 
 /// A TCP connection for several requests.
 pub struct ProbeConnection {
     origin: ProbeOrigin,
     stream: BufReader<TcpStream>,
     client: SocketAddr,
+    bytes: usize,
 }
 
 impl ProbeConnection {
@@ -36,7 +40,7 @@ impl ProbeConnection {
     /// # Errors
     /// The machine is too slow to distinguish a drop from a late reply.
     pub async fn ask(&mut self, limit: Duration) -> Result<ProbeAnswer, NetnsError> {
-        answer_within(&self.origin, limit, question(&mut self.stream)).await
+        answer_within(&self.origin, limit, question(&mut self.stream, self.bytes)).await
     }
 }
 
@@ -66,7 +70,7 @@ pub(crate) async fn connect(
     let refused = |answer| ProbeOutcome { answer, client: None, took: start.elapsed() };
     let Some(stream) = opened else { return Ok(Err(refused(answer))) };
     Ok(match stream.local_addr() {
-        Ok(client) => Ok(ProbeConnection { origin, stream: BufReader::new(stream), client }),
+        Ok(client) => Ok(ProbeConnection { origin, stream: BufReader::new(stream), client, bytes: probe.bytes }),
         Err(error) => Err(refused(ProbeAnswer::Broken(error.to_string()))),
     })
 }
@@ -82,14 +86,14 @@ async fn send_stream(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome
             Err(error) => return classify(&error),
         };
         client = stream.local_addr().ok();
-        question(&mut BufReader::new(stream)).await
+        question(&mut BufReader::new(stream), probe.bytes).await
     };
     let answer = answer_within(origin, probe.timeout, exchange).await?;
     Ok(ProbeOutcome { answer, client, took: start.elapsed() })
 }
 
-async fn question(stream: &mut BufReader<TcpStream>) -> ProbeAnswer {
-    let question = EchoRequest::new(WHO);
+async fn question(stream: &mut BufReader<TcpStream>, bytes: usize) -> ProbeAnswer {
+    let question = EchoRequest::new(WHO, bytes);
     if let Err(error) = stream.get_mut().write_all(&question.line()).await {
         return ProbeAnswer::Broken(error.to_string());
     }
@@ -110,6 +114,7 @@ async fn question(stream: &mut BufReader<TcpStream>) -> ProbeAnswer {
 async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     let bind = source(probe);
     let socket = sockets::udp(&origin.namespace, bind).await?;
+    set_dscp(&socket, probe.to, probe.dscp).map_err(NetnsError::io("setting the DSCP"))?;
     let (mut client, start) = (None, Instant::now());
     let exchange = async {
         // Only a connected socket receives ICMP errors.
@@ -117,17 +122,18 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
             return classify(&error);
         }
         client = socket.local_addr().ok();
-        let question = EchoRequest::new(WHO);
+        let question = EchoRequest::new(WHO, probe.bytes);
         match socket.send(&question.line()).await {
             // Netfilter on this machine dropped or rejected the packet; after a reject an ICMP error follows.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
             Err(error) => return classify(&error),
             Ok(_) => {}
         }
-        let mut datagram = [0; 2048];
+        let mut datagram = Vec::with_capacity(MAX_DATAGRAM);
         loop {
-            match socket.recv(&mut datagram).await {
-                Ok(length) => match question.answer(&datagram[..length]) {
+            datagram.clear();
+            match socket.recv_buf(&mut datagram).await {
+                Ok(_) => match question.answer(&datagram) {
                     Some(answer) => return answer,
                     // Ignores a reply to an earlier request from the same port.
                     None => continue,
@@ -142,12 +148,13 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
 
 async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
     let bind = source(probe);
-    let protocol = probe.protocol;
+    let (protocol, to, dscp) = (probe.protocol, probe.to, probe.dscp);
     let attempt = format!("binding a {protocol} socket to {bind} in {}", namespace.name());
     let chosen = probe.source_address.is_some() || probe.source_port.is_some();
     namespace
         .run(move || {
             let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
+            set_dscp(&socket, to, dscp)?;
             // Otherwise does not bind: a port that the kernel chooses at connect can be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Instant;
 
 use svclab_netns::NetnsError;
+use svclab_netns::dscp::set_dscp;
 use svclab_netns::sockets;
 use tokio::net::UdpSocket;
 
-use super::client::{classify, source};
+use super::client::{MAX_DATAGRAM, classify, source};
 use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
@@ -21,13 +22,14 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     let bind = source(probe);
     let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
     let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
+    set_dscp(&socket, probe.to, probe.dscp).map_err(failed())?;
     // Only a connected socket receives ICMP errors.
     socket.connect(probe.to).map_err(failed())?;
     let client = socket.local_addr().ok();
     let senders = [socket.try_clone().map_err(failed())?, socket.try_clone().map_err(failed())?];
     let socket = UdpSocket::from_std(socket).map_err(failed())?;
     let start = Instant::now();
-    let questions = RECORDS.map(EchoRequest::new);
+    let questions = RECORDS.map(|record| EchoRequest::new(record, probe.bytes));
     let lines = [questions[0].line(), questions[1].line()];
     let mut outcomes: [Option<ProbeOutcome>; 2] = [None, None];
     // The outcome applies to datagrams without a reply.
@@ -37,14 +39,14 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
             Ok(Err(error)) => return classify(&error),
             Err(error) => return ProbeAnswer::Broken(error.to_string()),
         }
-        let mut datagram = [0; 2048];
+        let mut datagram = Vec::with_capacity(MAX_DATAGRAM);
         loop {
-            let datagram = match socket.recv(&mut datagram).await {
-                Ok(length) => &datagram[..length],
-                Err(error) => return classify(&error),
-            };
+            datagram.clear();
+            if let Err(error) = socket.recv_buf(&mut datagram).await {
+                return classify(&error);
+            }
             for (question, outcome) in questions.iter().zip(&mut outcomes) {
-                let answer = question.answer(datagram).filter(|_| outcome.is_none());
+                let answer = question.answer(&datagram).filter(|_| outcome.is_none());
                 let answered = answer.map(|answer| ProbeOutcome { answer, client, took: start.elapsed() });
                 *outcome = outcome.take().or(answered);
             }

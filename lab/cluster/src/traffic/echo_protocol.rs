@@ -14,8 +14,11 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(super) struct EchoRequest(String);
 
 impl EchoRequest {
-    pub(super) fn new(what: &str) -> EchoRequest {
-        EchoRequest(format!("{what} {:08x}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    /// Creates a request whose line has `bytes` bytes, or as many as it needs.
+    pub(super) fn new(what: &str, bytes: usize) -> EchoRequest {
+        let question = format!("{what} {:08x}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let padding = bytes.saturating_sub(question.len() + 1);
+        EchoRequest(question + &"x".repeat(padding))
     }
 
     pub(super) fn line(&self) -> Vec<u8> {
@@ -30,11 +33,12 @@ impl EchoRequest {
             peer: SocketAddr,
             at: SocketAddr,
             question: String,
+            dscp: Option<u8>,
         }
         match serde_json::from_slice::<EchoReply>(line) {
             Ok(reply) if reply.question != self.0 => None,
-            Ok(EchoReply { server, peer, at, .. }) => {
-                Some(ProbeAnswer::Replied { server, peer: canonical(peer), at: canonical(at) })
+            Ok(EchoReply { server, peer, at, dscp, .. }) => {
+                Some(ProbeAnswer::Replied { server, peer: canonical(peer), at: canonical(at), dscp })
             }
             Err(_) => {
                 let line = String::from_utf8_lossy(line);
@@ -61,22 +65,30 @@ mod tests {
 
     #[test]
     fn a_mapped_address_becomes_ipv4() {
-        let question = EchoRequest::new("who?");
+        let question = EchoRequest::new("who?", 0);
         let answer = question.answer(reply(&question).as_bytes());
         let Some(ProbeAnswer::Replied { peer, at, .. }) = answer else { panic!("{answer:?}") };
         assert_eq!((peer, at), ("10.0.0.1:4711".parse().unwrap(), "10.0.0.2:80".parse().unwrap()));
     }
 
     #[test]
+    fn a_request_has_the_size_that_is_asked_for() {
+        for bytes in [0, 14, 15, 16, 1000] {
+            let line = EchoRequest::new("who?", bytes).line();
+            assert_eq!((line.len(), line.last()), (bytes.max(14), Some(&b'\n')), "{bytes}");
+        }
+    }
+
+    #[test]
     fn a_late_reply_does_not_answer_the_next_request() {
-        let (first, second) = (EchoRequest::new("who?"), EchoRequest::new("who?"));
+        let (first, second) = (EchoRequest::new("who?", 0), EchoRequest::new("who?", 0));
         assert_eq!(second.answer(reply(&first).as_bytes()), None);
         assert!(first.answer(reply(&first).as_bytes()).is_some());
     }
 
     #[test]
     fn a_reply_of_another_program_is_broken() {
-        let answer = EchoRequest::new("who?").answer(b"HTTP/1.1 400 Bad Request\r\n");
+        let answer = EchoRequest::new("who?", 0).answer(b"HTTP/1.1 400 Bad Request\r\n");
         assert!(matches!(answer, Some(ProbeAnswer::Broken(_))), "{answer:?}");
     }
 }

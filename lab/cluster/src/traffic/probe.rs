@@ -48,6 +48,10 @@ pub struct Probe {
     pub source_address: Option<IpAddr>,
     /// The source port; `None`: the kernel chooses.
     pub source_port: Option<u16>,
+    /// The least size of the request and of its answer in bytes.
+    pub bytes: usize,
+    /// The DSCP of the request's packets.
+    pub dscp: u8,
     /// The time after which the probe counts as dropped.
     pub timeout: Duration,
 }
@@ -63,6 +67,8 @@ pub enum ProbeAnswer {
         peer: SocketAddr,
         /// The server's address and port.
         at: SocketAddr,
+        /// The DSCP of the connection's first packet, or of the datagram, as the server saw it; unknown with SCTP.
+        dscp: Option<u8>,
     },
     /// TCP reset or ICMP port unreachable.
     Refused,

@@ -3,6 +3,7 @@
 //! One socket per address, so that a UDP reply leaves from the address of the request. Only TCP servers with host
 //! network listen on the wildcard.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Cursor};
 use std::net::{IpAddr, SocketAddr};
@@ -11,17 +12,25 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use svclab_netns::NetnsError;
+use svclab_netns::dscp::{dscp_of_first_packet, receive, report_dscp, save_first_packets};
 use svclab_netns::namespace::Namespace;
 use svclab_netns::sockets::{self, BACKLOG};
 use svclab_spec::{Protocol, ServerPort};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
 use super::{echo_protocol::canonical, http_echo};
 
 /// In bytes; a longer request ends the connection.
-const MAX_LINE: u64 = 4096;
+const MAX_LINE: u64 = 1 << 20;
+/// In bytes.
+const MAX_DATAGRAM: usize = 1 << 16;
+
+thread_local! {
+    /// Shared by all UDP servers of a thread, because 64 KiB for each pod add up.
+    static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_DATAGRAM]);
+}
 
 /// A pod's running servers.
 pub struct EchoServers {
@@ -112,8 +121,8 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
         for address in listen {
             let address = SocketAddr::new(*address, port.port);
             let socket = match port.protocol {
-                Protocol::Tcp => sockets::bind_tcp(address).map(BoundSocket::Tcp),
-                Protocol::Udp => sockets::bind_udp(address).map(BoundSocket::Udp),
+                Protocol::Tcp => bind_tcp(address).map(BoundSocket::Tcp),
+                Protocol::Udp => bind_udp(address).map(BoundSocket::Udp),
                 Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
                     Some(socket) => socket.map(BoundSocket::Sctp),
                     // No SCTP support; scenarios that send SCTP require the capability.
@@ -126,10 +135,23 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
     Ok(bound)
 }
 
-fn answer(identity: &ServerIdentity, called: ConnectionEnds, question: &[u8]) -> String {
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = sockets::bind_tcp(address)?;
+    save_first_packets(&socket)?;
+    Ok(socket)
+}
+
+fn bind_udp(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let socket = sockets::bind_udp(address)?;
+    report_dscp(&socket, address)?;
+    Ok(socket)
+}
+
+fn answer(identity: &ServerIdentity, called: ConnectionEnds, dscp: Option<u8>, question: &[u8]) -> String {
     let question = String::from_utf8_lossy(question);
     let json = serde_json::json!({
-        "server": identity.server, "peer": called.peer, "at": called.at, "question": question.trim_end(),
+        "server": identity.server, "peer": called.peer, "at": called.at, "dscp": dscp,
+        "question": question.trim_end(),
     });
     let mut line = json.to_string();
     line.push('\n');
@@ -156,6 +178,7 @@ async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, spea
 async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerIdentity>, speaks_http: bool) {
     let Ok(at) = stream.local_addr() else { return };
     let called = ConnectionEnds::new(peer, at);
+    let dscp = dscp_of_first_packet(&stream);
     let (reader, mut writer) = stream.split();
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -170,7 +193,7 @@ async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc
         }
         is_first = false;
         let whole = read.is_ok() && line.last() == Some(&b'\n');
-        if !whole || writer.write_all(answer(&identity, called, &line).as_bytes()).await.is_err() {
+        if !whole || writer.write_all(answer(&identity, called, dscp, &line).as_bytes()).await.is_err() {
             return;
         }
     }
@@ -179,11 +202,16 @@ async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc
 async fn serve_udp(socket: UdpSocket, identity: Arc<ServerIdentity>) {
     // The destination of every datagram.
     let Ok(at) = socket.local_addr() else { return };
-    let mut datagram = [0; 2048];
+    let read = || {
+        DATAGRAM.with_borrow_mut(|buffer| {
+            let datagram = receive(&socket, buffer)?;
+            let (ends, question) = (ConnectionEnds::new(datagram.peer, at), &buffer[..datagram.length]);
+            Ok((answer(&identity, ends, datagram.dscp, question), datagram.peer))
+        })
+    };
     loop {
         // Errors are late ICMP messages about earlier replies.
-        if let Ok((length, peer)) = socket.recv_from(&mut datagram).await {
-            let answer = answer(&identity, ConnectionEnds::new(peer, at), &datagram[..length]);
+        if let Ok((answer, peer)) = socket.async_io(Interest::READABLE, read).await {
             let _ = socket.send_to(answer.as_bytes(), peer).await;
         }
     }

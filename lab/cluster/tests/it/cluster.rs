@@ -66,7 +66,7 @@ async fn every_host_reaches_every_pod() {
             let mut wrong = Vec::new();
             for ((outcome, probe), (server, seen)) in outcomes.iter().zip(&probes).zip(&wanted) {
                 let right = match &outcome.answer {
-                    ProbeAnswer::Replied { server: who, peer, at } => {
+                    ProbeAnswer::Replied { server: who, peer, at, .. } => {
                         who == server
                             && *at == probe.to
                             && Some(*peer) == outcome.client
@@ -185,7 +185,8 @@ async fn a_connection_serves_several_requests() {
     let wait = Duration::from_secs(1);
     for _ in 0..3 {
         let answer = connection.ask(wait).await.unwrap();
-        let wanted = ProbeAnswer::Replied { server: "default/p1".into(), peer: connection.client(), at: to };
+        let wanted =
+            ProbeAnswer::Replied { server: "default/p1".into(), peer: connection.client(), at: to, dscp: Some(0) };
         assert_eq!(answer, wanted);
     }
     cluster.set_serving("default", "p1", false).await.unwrap();
@@ -303,7 +304,8 @@ async fn a_source_port_is_reusable_at_once() {
         for _ in 0..20 {
             let outcome = cluster.probe(&fixed).await.unwrap();
             let peer = "10.244.1.10:4711".parse().unwrap();
-            assert_eq!(outcome.answer, ProbeAnswer::Replied { server: "default/p1".into(), peer, at: fixed.to });
+            let wanted = ProbeAnswer::Replied { server: "default/p1".into(), peer, at: fixed.to, dscp: Some(0) };
+            assert_eq!(outcome.answer, wanted);
         }
     }
     let mut foreign = probe(in_pod("p0"), Protocol::Tcp, "10.244.2.11:8080".parse().unwrap());

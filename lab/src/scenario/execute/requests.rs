@@ -2,7 +2,8 @@ use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::{Backend, Executor, StepOutcome};
 use crate::expect::{Mismatch, OutcomeTally, ProbePromise, StepAnswers, bounds, judge, smallest_skew};
-use crate::scenario::file::{Action, ConnectFile, DURATIONS, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::file::{Action, ConnectFile, DSCPS, DURATIONS, ExpectFile, ProbeFile, RuleFile, SIZES};
+use crate::scenario::resolve::ProbePlan;
 use crate::scenario::rule_checks::{self, NodeRulesets};
 use crate::scenario::{Step, relayed, resolve};
 
@@ -35,6 +36,7 @@ impl Executor {
         let mut plan = backend.read(|store| resolve::probe(store, file, &step.expect))?;
         let modes = backend.modes();
         let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
+        let not_simulated = if backend.is_kernel() { Vec::new() } else { leave_out_contents(&mut plan) };
         if file.timeout.is_none() {
             plan.probe.timeout = plan.probe.timeout.min(backend.patience());
         }
@@ -44,7 +46,7 @@ impl Executor {
         let given_up = plan.count - if plan.pair { outcomes.len() / 2 } else { outcomes.len() };
         let given_up = (given_up > 0).then(|| format!("{given_up} more were not sent"));
         let skew = smallest_skew(&plan.wanted, outcomes.len());
-        let notes = skew.into_iter().chain(given_up).chain(not_promised).collect();
+        let notes = skew.into_iter().chain(given_up).chain(not_promised).chain(not_simulated).collect();
         let mut seen = self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await?;
         if let Some(answers) = &mut seen.answers {
             answers.bounds = bounds(&plan.wanted, outcomes.len());
@@ -116,6 +118,17 @@ impl Executor {
             audited: None,
         })
     }
+}
+
+/// Leaves out what the simulator does not know of a packet. Returns notes for the report.
+fn leave_out_contents(plan: &mut ProbePlan) -> Vec<String> {
+    let dscp = match &mut plan.wanted {
+        ProbePromise::Answered { dscp, .. } => dscp.take().map(|_| DSCPS),
+        _ => None,
+    };
+    let size = (plan.probe.bytes > 0).then_some(SIZES);
+    let lacking = dscp.into_iter().chain(size);
+    lacking.map(|lacking| format!("not simulated: {}", lacking.words)).collect()
 }
 
 /// Judges a request over an open connection. `wanted` is `None` if the connection must be dead.

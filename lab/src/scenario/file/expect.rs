@@ -30,6 +30,8 @@ pub struct ExpectFile {
     #[schemars(with = "Option<String>")]
     pub differs_from: Option<Spanned<String>>,
     pub saw_source: Option<OneOrMany<SourceAddress>>,
+    #[schemars(with = "Option<u8>")]
+    pub saw_dscp: Option<Spanned<u8>>,
     pub refused: Option<bool>,
     pub dropped: Option<bool>,
     pub unanswered: Option<bool>,
@@ -71,7 +73,7 @@ const fn key(
 
 /// The keys of `expect` in documentation order. A key without `docs` shares another key's row.
 #[rustfmt::skip]
-pub static EXPECT_KEYS: [ExpectKey; 26] = [
+pub static EXPECT_KEYS: [ExpectKey; 27] = [
     key("answered", |expect| expect.answered.is_some(), &[
         ("`answered: POD`", "every request was answered, by this pod or by one of a list"),
         ("`answered: {web-1: 1/3, web-2: 2/3}`", "`probe`: in these proportions (`1/3`, `0.25`, `25%`)"),
@@ -85,6 +87,7 @@ pub static EXPECT_KEYS: [ExpectKey; 26] = [
     key("sameAs", |expect| expect.same_as.is_some(), &[("`sameAs: STEP`", "the same pods answered as in that step")]),
     key("differsFrom", |expect| expect.differs_from.is_some(), &[("`differsFrom: STEP`", "none of these pods answered in that step")]),
     key("sawSource", |expect| expect.saw_source.is_some(), &[("`sawSource`", "the peer address that the server saw: `client`, `not-client`, `node`, `node/NAME`, `pod/NAME`, `load-balancer`, an address, or a list. In userspace mode `client` means the node that relays: no proxy could keep the client's address there")]),
+    key("sawDscp", |expect| expect.saw_dscp.is_some(), &[("`sawDscp`", "the DSCP that the server saw, TCP: of the connection's first packet; not with SCTP. Not promised in userspace mode, where relays send packets of their own; the simulator leaves it out")]),
     key("refused", |expect| expect.refused.is_some(), &[("`refused: true`", "a TCP reset, or ICMP port unreachable")]),
     key("dropped", |expect| expect.dropped.is_some(), &[("`dropped: true`", "no answer at all")]),
     key("unanswered", |expect| expect.unanswered.is_some(), &[("`unanswered: true`", "anything but an answer")]),

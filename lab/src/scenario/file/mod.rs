@@ -36,7 +36,7 @@ pub use proxy::{
 pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile};
 pub use scan::{PortRange, ScanFile};
 pub use start::{ProxyOverride, StartFile};
-pub use step::{Action, DURATIONS, Effect, KernelOnly, ProxyAction, STEP_KEYS, StepKey};
+pub use step::{Action, DSCPS, DURATIONS, Effect, KernelOnly, ProxyAction, SIZES, STEP_KEYS, StepKey};
 pub use step_file::{CommonKeys, StepFile};
 
 use super::values::{PlaceRef, PlainText, PodRef, ProbeTarget, TimeSpan};
@@ -160,6 +160,14 @@ pub struct ProbeFile {
     pub source_port: Option<u16>,
     #[schemars(description = "the address that the client binds")]
     pub source_address: Option<Ip>,
+    #[schemars(
+        description = "the size of each request; the answer repeats it, and so is as large. UDP: one datagram, in fragments if need be; at most 65000. The simulator sends one small packet, and says so"
+    )]
+    #[schemars(with = "Option<usize>")]
+    pub bytes: Option<Spanned<usize>>,
+    #[schemars(description = "the DSCP of the requests' packets, 0 to 63: see `sawDscp`")]
+    #[schemars(with = "Option<u8>")]
+    pub dscp: Option<Spanned<u8>>,
     #[schemars(description = "the node to which an outside client sends packets for this address")]
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
@@ -186,6 +194,8 @@ impl ProbeFile {
             concurrency: None,
             source_port: None,
             source_address: None,
+            bytes: None,
+            dscp: None,
             via: None,
             timeout: None,
             pair: None,
@@ -215,6 +225,7 @@ pub struct ConnectFile {
     pub family: Option<Spanned<OneFamily>>,
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
+    pub source_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -113,6 +113,10 @@ impl KernelOnly {
 
 /// The reason why the simulator ignores `took`.
 pub const DURATIONS: KernelOnly = KernelOnly { words: "how long a request takes", later_steps_depend: false };
+/// The reason why the simulator ignores `bytes`.
+pub const SIZES: KernelOnly = KernelOnly { words: "a request of more than one packet", later_steps_depend: false };
+/// The reason why the simulator ignores `sawDscp`.
+pub const DSCPS: KernelOnly = KernelOnly { words: "the DSCP that servers see", later_steps_depend: false };
 const OWN_REPORTS: Option<KernelOnly> = KernelOnly::showing("what a proxy tells of itself");
 const TRAFFIC: Option<KernelOnly> = KernelOnly::showing("traffic during a change: the simulator changes in no time");
 const PARTITION: Option<KernelOnly> = KernelOnly::changing("a node that is cut off");
@@ -166,9 +170,9 @@ pub static STEP_KEYS: [StepKey; 38] = [
     step("unready", Effect::Objects, &[]),
     step("terminate", Effect::Objects, &[("`terminate: POD`", "gives pods a deletion timestamp; they continue to serve")]),
     step("probe", Effect::Reads, &[("`probe: {from, to, …}`", "sends requests")])
-        .expects(&["answered", "spread", "sensitivity", "sticky", "sameAs", "differsFrom", "sawSource", "refused", "dropped",
-                   "unanswered", "took", "counters"]),
-    step("connect", Effect::State, &[("`connect: {name, from, to, family, via}`", "opens a TCP connection, keeps it open, and sends one request over it")])
+        .expects(&["answered", "spread", "sensitivity", "sticky", "sameAs", "differsFrom", "sawSource", "sawDscp", "refused",
+                   "dropped", "unanswered", "took", "counters"]),
+    step("connect", Effect::State, &[("`connect: {name, from, to, family, via, sourcePort}`", "opens a TCP connection, keeps it open, and sends one request over it")])
         .expects(&["answered", "sameAs", "differsFrom", "sawSource", "refused", "dropped", "unanswered", "took", "counters"]),
     step("send", Effect::State, &[("`send: CONNECTION`", "sends another request over an open connection")])
         .expects(&["answered", "sameAs", "differsFrom", "sawSource", "took", "counters", "alive"]),

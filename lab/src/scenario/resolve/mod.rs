@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
 use svclab_apiserver::objects::{ObjectKey, Store, family_name};
 use svclab_cluster::traffic::probe::{ClusterHost, Probe};
+use svclab_netns::dscp::MAX_DSCP;
 use svclab_spec::Protocol;
 use svclab_spec::nth_address;
 
@@ -31,6 +32,10 @@ const MOST_PROBES: usize = 1_000_000;
 /// The most requests at a time: each has a socket.
 const MOST_AT_A_TIME: usize = 10_000;
 const CONCURRENCY: usize = 16;
+/// The largest request over a stream, in bytes: far more than any window.
+const MOST_BYTES: usize = 1_000_000;
+/// The largest datagram whose answer, which says more, fits into a datagram of 65,507 bytes.
+const MOST_BYTES_OF_DATAGRAM: usize = 65_000;
 
 #[derive(Debug, Clone)]
 pub struct ProbePlan {
@@ -64,6 +69,9 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
             at.referenced,
             format!("pair: two datagrams at once go over UDP, not {}", probe.protocol),
         ));
+    }
+    if let Some(written) = expect.saw_dscp.as_ref().filter(|_| probe.protocol == Protocol::Sctp) {
+        return Err(Problem::new(written.referenced, "sawDscp: servers of SCTP cannot know it"));
     }
     // Pairs are not independent draws: the second datagram takes the first one's path.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
@@ -113,15 +121,26 @@ pub(super) fn aim(
     });
     let (to, protocol) = target(store, &file.to, protocol, family_of(store, file.family.as_ref()))?;
     let route = route(store, &from, file.via.as_ref(), to)?;
+    let most = if protocol == Protocol::Udp { MOST_BYTES_OF_DATAGRAM } else { MOST_BYTES };
+    if let Some(bytes) = file.bytes.as_ref().filter(|bytes| bytes.value > most) {
+        return Err(Problem::new(bytes.referenced, format!("bytes: expected at most {most} over {protocol}")));
+    }
     let probe = Probe {
         from,
         to,
         protocol,
         source_address: file.source_address.map(|ip| ip.0),
         source_port: file.source_port,
+        bytes: file.bytes.as_ref().map_or(0, |bytes| bytes.value),
+        dscp: file.dscp.as_ref().map_or(Ok(0), dscp)?,
         timeout: file.timeout.map_or(patience, |span| span.0),
     };
     Ok((probe, route))
+}
+
+fn dscp(written: &Spanned<u8>) -> Result<u8, Problem> {
+    let message = || Problem::new(written.referenced, format!("expected a DSCP of 0 to {MAX_DSCP}"));
+    (written.value <= MAX_DSCP).then_some(written.value).ok_or_else(message)
 }
 
 pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
@@ -129,6 +148,7 @@ pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) ->
         protocol: Some(ProtocolFile::Tcp),
         family: file.family.clone(),
         via: file.via.clone(),
+        source_port: file.source_port,
         ..ProbeFile::plain(&file.from, &file.to)
     };
     let plan = probe(store, &probe_file, expect)?;
@@ -175,7 +195,7 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePro
     if expect.answered.is_some() {
         return wanted(store, expect, &ClusterHost::LoadBalancer, Location::UNKNOWN).map(Some);
     }
-    Ok(Some(ProbePromise::Answered { by: everybody(store), source: None, sticky: false, turns: None }))
+    Ok(Some(ProbePromise::Answered { by: everybody(store), source: None, sticky: false, turns: None, dscp: None }))
 }
 
 fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
@@ -346,6 +366,7 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) 
     let details = expect.spread.is_some()
         || expect.sticky.is_some()
         || expect.saw_source.is_some()
+        || expect.saw_dscp.is_some()
         || expect.same_as.is_some()
         || expect.differs_from.is_some();
     match (&expect.answered, refused, dropped, expect.unanswered == Some(true)) {
@@ -356,7 +377,8 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) 
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
             let turns = (expect.spread == Some(Spread::Turns)).then_some(1);
-            Ok(ProbePromise::Answered { by, source, sticky: expect.sticky == Some(true), turns })
+            let dscp = expect.saw_dscp.as_ref().map(dscp).transpose()?;
+            Ok(ProbePromise::Answered { by, source, sticky: expect.sticky == Some(true), turns, dscp })
         }
         _ => Err(Problem::new(
             at,

@@ -243,7 +243,8 @@ mod tests {
             epoch(at(300), None, &[]),
         ]);
         let anybody = "10.0.0.1:1".parse().unwrap();
-        let replied = |server: &str| ProbeAnswer::Replied { server: server.to_owned(), peer: anybody, at: anybody };
+        let replied =
+            |server: &str| ProbeAnswer::Replied { server: server.to_owned(), peer: anybody, at: anybody, dscp: None };
         let verdict = |begun: u64, ended: u64, answer: ProbeAnswer| {
             let sample = Sample { begun: at(begun), ended: at(ended), answer };
             match epochs.verdict(&ObjectKey::new(None, "web"), &sample) {

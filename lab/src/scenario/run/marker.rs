@@ -250,6 +250,8 @@ fn probe(node: &str, to: SocketAddr) -> Probe {
         protocol: Protocol::Tcp,
         source_address: None,
         source_port: None,
+        bytes: 0,
+        dscp: 0,
         timeout: ATTEMPT,
     }
 }

@@ -130,6 +130,8 @@ impl Backend for SimLab {
                 protocol: Protocol::Tcp,
                 source_address: None,
                 source_port: None,
+                bytes: 0,
+                dscp: 0,
                 timeout: plan.patience,
             };
             let (outcome, sent) = self.call(&probe)?;

@@ -39,9 +39,12 @@ pub(super) fn is_proxied(store: &Store, to: &ProbeTarget) -> bool {
 
 pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerdict) -> ProbeAnswer {
     match verdict {
-        PacketVerdict::Answered { by, at, saw } => {
-            ProbeAnswer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw, at: *at }
-        }
+        PacketVerdict::Answered { by, at, saw } => ProbeAnswer::Replied {
+            server: server(spec, network.host(*by).name(), *at),
+            peer: *saw,
+            at: *at,
+            dscp: None,
+        },
         PacketVerdict::Unanswered { why: ReplyFailure::WrongSource { from }, .. } => {
             ProbeAnswer::Broken(format!("an answer from {from}"))
         }

@@ -82,7 +82,8 @@ pub fn out() -> ClusterHost {
 }
 
 pub fn probe(from: ClusterHost, protocol: Protocol, to: SocketAddr) -> Probe {
-    Probe { from, to, protocol, source_address: None, source_port: None, timeout: Duration::from_secs(1) }
+    let timeout = Duration::from_secs(1);
+    Probe { from, to, protocol, source_address: None, source_port: None, bytes: 0, dscp: 0, timeout }
 }
 
 pub async fn ask(cluster: &Cluster, from: ClusterHost, to: &str) -> ProbeAnswer {

@@ -241,6 +241,8 @@ fn probes(lab: &KernelLab, from: &ClusterHost) -> Result<Vec<Probe>, LabError> {
         protocol: Protocol::Tcp,
         source_address: None,
         source_port: None,
+        bytes: 0,
+        dscp: 0,
         timeout: PATIENCE,
     };
     Ok(addresses.map(probe).collect())
