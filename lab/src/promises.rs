@@ -132,7 +132,7 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 }
 
 #[rustfmt::skip]
-const OVER_TIME: [Promise; 24] = [
+const OVER_TIME: [Promise; 28] = [
     promise(701, "endpoint-changes", "while endpoints are added and removed, no connection is refused, reset or sent to a removed endpoint, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
     promise(702, "udp-flows", "a UDP flow stays with its endpoint while that exists, and moves to another one as soon as it is removed", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when server pod cycles'"),
     promise(703, "drain", "in IPVS mode a connection outlives its endpoint's removal", "kubernetes#57841, graceful termination"),
@@ -147,6 +147,10 @@ const OVER_TIME: [Promise; 24] = [
     promise(712, "flowtable", "long connections may bypass the rules by a flowtable, and still follow changes", "KEP-4963"),
     promise(713, "next-endpoint", "in userspace mode the proxy skips an endpoint that refuses", "page reference/networking/virtual-ips of 1.25, userspace proxy mode"),
     promise(714, "strict-arp", "in IPVS mode with strictARP no node answers ARP for services' addresses", "page reference/config-api/kube-proxy-config.v1alpha1, ipvs.strictARP"),
+    promise(731, "payload", "requests and answers of any size arrive whole, in segments or in fragments, also where a link on the way is narrower than the client's", "docs/scenario-list.md; RFC 1191, RFC 8201"),
+    promise(732, "packet-fields", "the proxy leaves a packet's DSCP, its segment size and other programs' bits of the mark alone, and its own bit is gone when the packet leaves the node", "kubernetes#19983, kubernetes#92035; page reference/config-api/kube-proxy-config.v1alpha1, iptables.masqueradeBit"),
+    promise(733, "source-ports", "clients that use one source port are told apart, also where a node masquerades them", "kubernetes#76699, kubernetes#78547"),
+    promise(734, "firewalls", "behind policies of INPUT and FORWARD that drop, a node forwards services' packets, and its own requests are answered", "kubernetes#39823, kubernetes#97225"),
     promise(801, "restart", "a proxy that ends, however it ends, leaves its rules in place; the next one catches up, and connections survive", "docs/scenario-list.md"),
     promise(802, "cleanup", "--cleanup removes everything that the proxy has written, and nothing else", "page reference/command-line-tools-reference/kube-proxy, --cleanup"),
     promise(803, "switch-mode", "a proxy in another mode takes over without a failed connection, and removes the rules of the old mode", "KEP-3866, Upgrade / Downgrade Strategy; page reference/networking/virtual-ips"),
