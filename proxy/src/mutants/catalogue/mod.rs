@@ -3,6 +3,7 @@
 mod addresses;
 mod choice;
 mod endpoints;
+mod packets;
 mod refusals;
 mod rules;
 mod settings;
@@ -14,6 +15,7 @@ const PARTS: &[&[Mutant]] = &[
     addresses::MUTANTS,
     choice::MUTANTS,
     endpoints::MUTANTS,
+    packets::MUTANTS,
     refusals::MUTANTS,
     rules::MUTANTS,
     settings::MUTANTS,
