@@ -79,7 +79,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "rules-forward-not-accepted",
         "does not accept forwarded packets of its connections, where a firewall drops what no rule accepts",
-        "refusals",
+        "strict-firewall",
         Hook::Rules(|chain, rules| {
             if chain == "KUBE-FORWARD" {
                 rules.retain(|rule| rule.target != RuleTarget::Accept);
@@ -206,7 +206,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "rules-nft-firewall-only-on-the-way-in",
         "checks source ranges of other machines' packets only, not of the node's own (nftables)",
-        "source-ranges",
+        "source-ranges-own-node",
         Hook::NftRules(|chain, rules| {
             if chain == "filter-output-pre-dnat" {
                 rules.clear();
