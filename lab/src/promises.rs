@@ -132,7 +132,8 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 }
 
 #[rustfmt::skip]
-const OVER_TIME: [Promise; 28] = [
+const OVER_TIME: [Promise; 29] = [
+    promise(602, "drained-node", "a node that is about to be deleted answers 503 on the proxy's /healthz and still serves what arrives", "KEP-3836"),
     promise(701, "endpoint-changes", "while endpoints are added and removed, no connection is refused, reset or sent to a removed endpoint, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
     promise(702, "udp-flows", "a UDP flow stays with its endpoint while that exists, and moves to another one as soon as it is removed", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when server pod cycles'"),
     promise(703, "drain", "in IPVS mode a connection outlives its endpoint's removal", "kubernetes#57841, graceful termination"),

@@ -11,7 +11,7 @@ use svclab_netns::NetnsError;
 use svclab_netns::links::{NextHop, Route};
 use svclab_netns::namespace::Namespace;
 use svclab_spec::{LoadBalancerSpec, LoadBalancerVip, NodeSpec, VipMode};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -35,7 +35,16 @@ pub(super) struct LoadBalancer {
 struct ActiveVip {
     vip: LoadBalancerVip,
     healthy: watch::Receiver<Vec<String>>,
+    rounds: watch::Receiver<CheckRounds>,
+    check_now: Arc<Notify>,
     _tasks: JoinSet<()>,
+}
+
+/// Numbers of the health-check rounds that began and ended last.
+#[derive(Debug, Clone, Copy, Default)]
+struct CheckRounds {
+    begun: u64,
+    ended: u64,
 }
 
 impl LoadBalancer {
@@ -69,6 +78,17 @@ impl LoadBalancer {
         found.ok_or_else(|| ClusterError::Unknown(format!("load-balancer address {vip}")))
     }
 
+    /// Checks every node once more, at once. Ignores addresses that are not published.
+    pub(super) async fn check(&self, vip: IpAddr) {
+        let found = self.active().get(&vip).map(|active| (active.rounds.clone(), Arc::clone(&active.check_now)));
+        let Some((mut rounds, check_now)) = found else { return };
+        // A round that has begun already may have asked some nodes before a change.
+        let next = rounds.borrow().begun + 1;
+        check_now.notify_one();
+        // An error means that the address was withdrawn.
+        let _ = rounds.wait_for(|rounds| rounds.ended >= next).await;
+    }
+
     pub(super) async fn publish(&self, vip: LoadBalancerVip) -> Result<(), ClusterError> {
         let failed = || ClusterError::kernel(format!("load-balancer address {}", vip.address));
         let links = self.namespace.links();
@@ -99,13 +119,18 @@ impl LoadBalancer {
                 }
             }
         }
-        let follower = HealthFollower { namespace: Arc::clone(&self.namespace), vip: vip.clone(), targets, report };
-        if vip.health_check_node_port.is_none() {
-            let all = follower.targets.keys().cloned().collect();
-            follower.switch(all).await.map_err(failed())?;
-        }
+        let (round, rounds) = watch::channel(CheckRounds::default());
+        let check_now = Arc::new(Notify::new());
+        let follower = HealthFollower {
+            namespace: Arc::clone(&self.namespace),
+            vip: vip.clone(),
+            targets,
+            report,
+            round,
+            check_now: Arc::clone(&check_now),
+        };
         tasks.spawn(follower.follow());
-        let active = ActiveVip { vip, healthy, _tasks: tasks };
+        let active = ActiveVip { vip, healthy, rounds, check_now, _tasks: tasks };
         self.active().insert(active.vip.address, active);
         Ok(())
     }
@@ -137,18 +162,21 @@ struct HealthFollower {
     vip: LoadBalancerVip,
     targets: Arc<NodeAddresses>,
     report: watch::Sender<Vec<String>>,
+    round: watch::Sender<CheckRounds>,
+    check_now: Arc<Notify>,
 }
 
 impl HealthFollower {
     async fn follow(self) {
-        let Some(port) = self.vip.health_check_node_port else {
-            // Never returns, to keep the sender of the channel alive.
-            return std::future::pending().await;
-        };
+        let port = self.vip.health_check_port;
         let mut tick = interval(CHECK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.check_now.notified() => {}
+            }
+            self.round.send_modify(|rounds| rounds.begun += 1);
             let from = &*self.namespace;
             let checks = self.targets.iter().map(|(name, address)| async move {
                 let address = SocketAddr::new(*address, port);
@@ -161,6 +189,7 @@ impl HealthFollower {
                 // If the kernel rejects the route, reports nothing; the next tick tries again.
                 let _ = self.switch(healthy).await;
             }
+            self.round.send_modify(|rounds| rounds.ended = rounds.begun);
         }
     }
 

@@ -47,6 +47,14 @@ impl Cluster {
         Ok(())
     }
 
+    /// Returns when the load balancer has checked the nodes again for an address, within a second. Returns at once for an
+    /// address that it does not publish.
+    pub async fn check_lb_health(&self, vip: IpAddr) {
+        if let Some(balancer) = &self.balancer {
+            balancer.check(vip).await;
+        }
+    }
+
     /// Returns the sorted names of the nodes that get traffic.
     pub fn lb_healthy(&self, vip: IpAddr) -> Result<Vec<String>, ClusterError> {
         Ok(self.balancer()?.healthy(vip)?.borrow().clone())

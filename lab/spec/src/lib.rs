@@ -86,6 +86,9 @@ pub struct ClientSpec {
     pub addresses: Vec<IpAddr>,
 }
 
+/// The port of kube-proxy's `/healthz`, by which load balancers choose nodes under external policy Cluster (KEP-3836).
+pub const PROXY_HEALTH_PORT: u16 = 10_256;
+
 /// The cloud load balancer, a host on the node network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerSpec {
@@ -150,8 +153,9 @@ pub struct LoadBalancerVip {
     pub mode: VipMode,
     /// Protocol, service port, node port (for `Proxy`).
     pub ports: Vec<(Protocol, u16, u16)>,
-    /// Selects nodes for the load balancer; `None`: it sends to every node.
-    pub health_check_node_port: Option<u16>,
+    /// The nodes' port at which `/healthz` answers 200 where the load balancer may send:
+    /// `healthCheckNodePort`, or [`PROXY_HEALTH_PORT`].
+    pub health_check_port: u16,
 }
 
 /// `status.loadBalancer.ingress[].ipMode` (KEP-1860).

@@ -150,10 +150,14 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
 fn node_port_addresses(file: &ProxyFile, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
     let written = &file.node_port_addresses.as_ref()?.0;
     let texts: Vec<String> = written.iter().map(|text| text.value.0.clone()).collect();
-    if texts != ["primary"] && !texts.iter().all(|text| text.parse::<IpNet>().is_ok()) {
-        let at = written.first().map_or(Location::UNKNOWN, |text| text.referenced);
-        let message = "nodePortAddresses: expected ranges such as 172.18.0.0/24, or `primary` alone";
-        problems.push(Problem::new(at, message));
+    let is_word = |text: &String| matches!(text.as_str(), "primary" | "localhost" | "all");
+    let wrong = written.iter().find(|text| !is_word(&text.value.0) && text.value.0.parse::<IpNet>().is_err());
+    if let Some(wrong) = wrong {
+        let message = format!(
+            "nodePortAddresses: {:?}: expected a range such as 172.18.0.0/24, `primary`, `localhost` or `all`",
+            wrong.value.0
+        );
+        problems.push(Problem::new(wrong.referenced, message));
     }
     Some(texts)
 }
@@ -194,6 +198,12 @@ impl ProxySettings {
             fields.retain(|_, value| value.as_object().is_none_or(|section| !section.is_empty()));
         }
         configuration
+    }
+
+    /// Whether node ports are on every local address of both families, in nftables mode.
+    pub fn names_every_address(&self) -> bool {
+        let is_every = |text: &String| text == "all" || text.parse().is_ok_and(|range: IpNet| range.prefix_len() == 0);
+        self.node_port_addresses.iter().flatten().any(is_every)
     }
 
     /// Returns svcproxy's flags for settings that its configuration file has no field for.
@@ -277,7 +287,7 @@ mod tests {
         let wrong = |text: &str| settings(text).unwrap_err().join("\n");
         assert!(wrong("detectLocalMode: BridgeInterface").contains("detectLocal.bridgeInterface goes with"));
         assert!(wrong("detectLocal: {interfaceNamePrefix: veth}").contains("detectLocal.interfaceNamePrefix"));
-        assert!(wrong("nodePortAddresses: [primary, 10.0.0.0/8]").contains("`primary` alone"));
+        assert!(wrong("nodePortAddresses: [primary, eth0]").contains("\"eth0\": expected a range"));
         assert!(wrong("iptables: {masqueradeBit: 32}").contains("expected 0 to 31"));
     }
 }

@@ -227,16 +227,16 @@ impl<'a> DryRun<'a> {
                 problems.push(Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments"));
             }
             Action::Exec(exec) => problems.extend(resolve::place(store, &exec.on).err()),
-            Action::HealthCheck(file) => match &file.service {
-                Some(service) => {
-                    let address = resolve::health_check(store, step.node(), &service.value.0, file.family.as_ref());
-                    problems.extend(address.err());
+            Action::HealthCheck(file) => {
+                problems.extend(resolve::health_check(store, step.node(), file).err());
+                if file.path.is_some() && expect.local_endpoints.is_some() {
+                    let message = "localEndpoints: they are a service's; the proxy's own health has a `status`";
+                    problems.push(problem(message));
                 }
-                None if expect.local_endpoints.is_some() => problems
-                    .push(problem("localEndpoints: they are a service's; the proxy's own health has a `status`")),
-                None => {}
-            },
-            Action::LoadBalancer(file) => problems.extend(resolve::vip(store, &file.service.value.0).err()),
+            }
+            Action::LoadBalancer(file) => {
+                problems.extend(resolve::vip(store, &file.service.value.0, file.family.as_ref()).err());
+            }
             Action::Traffic(file) => {
                 self.traffic.insert(&file.name.value);
                 let resolved = resolve::traffic(store, file);

@@ -98,8 +98,9 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
             let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
             vec![format!("{} TCP ports of {} from {}; open: {open}", plan.ports.len(), plan.address, plan.from)]
         }
-        Action::HealthCheck(HealthCheckFile { path: Some(path), .. }) => {
-            vec![format!("{} of the proxy on {}", path.text(), step.node())]
+        Action::HealthCheck(HealthCheckFile { path: Some(path), from, .. }) => {
+            let from = from.as_ref().map(|from| format!(", asked by {}", from.value.0)).unwrap_or_default();
+            vec![format!("{} of the proxy on {}{from}", path.text(), step.node())]
         }
         Action::Metric(file) => vec![format!("{} of the proxy on {}", file.name, step.node())],
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],

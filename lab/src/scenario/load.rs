@@ -85,6 +85,12 @@ impl Loader<'_> {
             }
             number.value
         });
+        let api_server = cluster_file.api_server.map(|name| {
+            if !cluster.clients.iter().any(|client| client.name == name.value) {
+                self.problem(name.referenced, format!("apiServer: {:?} is none of `clients`", name.value));
+            }
+            name.value
+        });
         let is_sound = parsed.is_whole && self.errors.len() == errors_of_form;
         let (steps, incomplete) = self.steps(file.steps.value, parsed, &cluster);
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
@@ -105,6 +111,7 @@ impl Loader<'_> {
                 max_endpoints_per_slice: per_slice.unwrap_or(ENDPOINTS_PER_SLICE),
                 vip_ranges,
             },
+            api_server,
             proxy,
             manifests,
             steps,

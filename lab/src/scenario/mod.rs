@@ -68,6 +68,8 @@ pub struct Scenario {
     /// The cluster without pods; the manifests add those.
     pub cluster: ClusterSpec,
     pub options: StoreOptions,
+    /// The client whose address the Kubernetes API listens on; `None`: the nodes' loopback addresses.
+    pub api_server: Option<String>,
     pub proxy: ProxySettings,
     pub manifests: Vec<PlacedDocument>,
     pub steps: Vec<Step>,

@@ -144,9 +144,16 @@ fn notations_parse_and_reject() {
         target("nodePort/web@node-a"),
         Ok(ProbeTarget::Service { frontend: ServiceFrontend::NodePort(_), .. })
     ));
+    assert!(matches!(
+        target("loadBalancer/web:80#2"),
+        Ok(ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer(1), port: Some(_), .. })
+    ));
     assert!(matches!(target("service/ingress/web:http"), Ok(ProbeTarget::Service { port: Some(_), .. })));
     assert!(matches!(target("[fd00::1]:80"), Ok(ProbeTarget::Address(_))));
     for wrong in ["web", "service/", "nodePort/web", "service/web@node-a", "service/web:", "pod/web", "a/b/c/d:1"] {
+        assert!(target(wrong).is_err(), "{wrong}");
+    }
+    for wrong in ["service/web#2", "loadBalancer/web#0", "loadBalancer/web#two"] {
         assert!(target(wrong).is_err(), "{wrong}");
     }
     let share = |text: &str| text.parse::<Share>().map(|share| share.0);

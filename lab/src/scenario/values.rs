@@ -205,10 +205,10 @@ pub enum ServiceFrontend {
     ClusterIp,
     /// `nodePort/NAME@NODE`.
     NodePort(String),
-    /// `loadBalancer/NAME`: the published address.
-    LoadBalancer,
-    /// `externalIP/NAME`: the first external IP of the family.
-    ExternalIp,
+    /// `loadBalancer/NAME`, `loadBalancer/NAME#2`: a published address of the family, counted from 0 here.
+    LoadBalancer(usize),
+    /// `externalIP/NAME`, `externalIP/NAME#2`: an external IP of the family, counted from 0 here.
+    ExternalIp(usize),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,14 +230,21 @@ impl FromStr for ProbeTarget {
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = || {
             format!(
-                "{text:?}: expected service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], \
-                 externalIP/NAME[:PORT], pod/NAME:PORT, node/NAME:PORT or IP:PORT"
+                "{text:?}: expected service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT][#2], \
+                 externalIP/NAME[:PORT][#2], pod/NAME:PORT, node/NAME:PORT or IP:PORT"
             )
         };
         if let Ok(address) = text.parse() {
             return Ok(ProbeTarget::Address(address));
         }
         let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
+        let (rest, number) = match rest.split_once('#') {
+            Some((rest, number)) => {
+                let number = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+                (rest, Some(number.ok_or_else(wanted)?))
+            }
+            None => (rest, None),
+        };
         let (rest, node) = match rest.split_once('@') {
             Some((rest, node)) => (rest, Some(node.to_owned()).filter(|node| !node.is_empty())),
             None => (rest, None),
@@ -247,14 +254,14 @@ impl FromStr for ProbeTarget {
             Some(_) => return Err(wanted()),
             None => (rest, None),
         };
-        let number = || port.as_deref().and_then(|port| port.parse().ok()).ok_or_else(wanted);
-        let frontend = match (kind, node) {
-            ("service", None) => ServiceFrontend::ClusterIp,
-            ("nodePort", Some(node)) => ServiceFrontend::NodePort(node),
-            ("loadBalancer", None) => ServiceFrontend::LoadBalancer,
-            ("externalIP", None) => ServiceFrontend::ExternalIp,
-            ("pod", None) => return Ok(ProbeTarget::Pod(key(name).ok_or_else(wanted)?, number()?)),
-            ("node", None) => return Ok(ProbeTarget::Node(name.to_owned(), number()?)),
+        let port_number = || port.as_deref().and_then(|port| port.parse().ok()).ok_or_else(wanted);
+        let frontend = match (kind, node, number) {
+            ("service", None, None) => ServiceFrontend::ClusterIp,
+            ("nodePort", Some(node), None) => ServiceFrontend::NodePort(node),
+            ("loadBalancer", None, number) => ServiceFrontend::LoadBalancer(number.unwrap_or(0)),
+            ("externalIP", None, number) => ServiceFrontend::ExternalIp(number.unwrap_or(0)),
+            ("pod", None, None) => return Ok(ProbeTarget::Pod(key(name).ok_or_else(wanted)?, port_number()?)),
+            ("node", None, None) => return Ok(ProbeTarget::Node(name.to_owned(), port_number()?)),
             _ => return Err(wanted()),
         };
         Ok(ProbeTarget::Service { frontend, service: key(name).ok_or_else(wanted)?, port })

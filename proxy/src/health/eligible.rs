@@ -3,10 +3,15 @@
 
 use k8s_openapi::api::core::v1::Node;
 
+use crate::mutants;
+
 /// The cluster autoscaler adds this taint before it deletes a node.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 pub fn is_eligible(node: &Node) -> bool {
+    if let Some(turned) = mutants::is_eligible(node) {
+        return turned;
+    }
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     node.metadata.deletion_timestamp.is_none() && taints.all(|taint| taint.key != TO_BE_DELETED)
 }

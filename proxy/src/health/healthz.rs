@@ -9,6 +9,7 @@ use super::state::{AppliedVersions, HealthSnapshot};
 use super::{HealthState, ListenError};
 use crate::http::{ConnectionLimit, HttpReply, Server, immediate, json};
 use crate::metrics::Metrics;
+use crate::mutants::{self, HealthFacts};
 
 #[derive(Debug)]
 pub struct HealthzServer(Server);
@@ -22,12 +23,12 @@ impl HealthzServer {
     ) -> Result<HealthzServer, ListenError> {
         let handler = immediate(move |path| match path {
             "/healthz" => {
-                let reply = healthz(&state.snapshot());
+                let reply = healthz(&turned(path, state.snapshot()));
                 metrics.healthz(reply.status().as_u16());
                 reply
             }
             "/livez" => {
-                let reply = livez(&state.snapshot());
+                let reply = livez(&turned(path, state.snapshot()));
                 metrics.livez(reply.status().as_u16());
                 reply
             }
@@ -39,6 +40,14 @@ impl HealthzServer {
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
+}
+
+/// Returns what the active mutant takes the health for.
+fn turned(path: &str, mut health: HealthSnapshot) -> HealthSnapshot {
+    let mut facts = HealthFacts { alive: health.alive, synced: health.synced, node_eligible: health.node_eligible };
+    mutants::health(path, &mut facts);
+    (health.alive, health.synced, health.node_eligible) = (facts.alive, facts.synced, facts.node_eligible);
+    health
 }
 
 fn healthz(health: &HealthSnapshot) -> HttpReply {

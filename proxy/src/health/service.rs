@@ -12,6 +12,7 @@ use hyper::header::HeaderValue;
 use super::{HealthState, ListenError};
 use crate::http::{ConnectionLimit, Handler, HttpReply, Server, immediate, json};
 use crate::model::ObjectKey;
+use crate::mutants::{self, HealthFacts};
 use crate::plan::health::ServiceCheck;
 
 #[derive(Debug)]
@@ -122,7 +123,9 @@ fn handler(reported: Arc<Mutex<CheckStatus>>, proxy: HealthState) -> Handler {
         let reported = reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // As in kube-proxy, the node's eligibility does not count here.
         let proxy = proxy.snapshot();
-        reply(&reported, proxy.alive && proxy.synced)
+        let mut facts = HealthFacts { alive: proxy.alive, synced: proxy.synced, node_eligible: proxy.node_eligible };
+        mutants::health("", &mut facts);
+        reply(&reported, facts.alive && facts.synced)
     })
 }
 

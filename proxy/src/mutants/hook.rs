@@ -3,6 +3,9 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+
+use super::HealthFacts;
 use crate::config::{Config, Mode};
 use crate::model::{Batch, Change, Flow, ServicePortName};
 use crate::nftables;
@@ -51,6 +54,9 @@ pub enum Hook {
     Pending(fn(&State, &mut BTreeSet<ServicePortName>)),
     Delay(fn(bool) -> Duration),
     Stale(fn(&StaleFlowFilter, &Flow) -> bool),
+    Eligible(fn(&Node) -> bool),
+    /// The path is `/healthz`, `/livez`, or empty for a `healthCheckNodePort`.
+    Health(fn(&str, &mut HealthFacts)),
     TablesBeside(&'static str),
 }
 
@@ -81,7 +87,10 @@ impl Mutant {
 
     /// Whether the simulator can judge it: `svcproxy render` shows rules for the present objects, and no order or time.
     pub fn is_rendered(&self) -> bool {
-        let is_of_daemon = matches!(self.hook, Hook::Batch(_) | Hook::Pending(..) | Hook::Delay(_) | Hook::Stale(..));
+        let is_of_daemon = matches!(
+            self.hook,
+            Hook::Batch(_) | Hook::Pending(..) | Hook::Delay(_) | Hook::Stale(..) | Hook::Health(..)
+        );
         !self.remembers && !is_of_daemon
     }
 

@@ -12,6 +12,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+
 use crate::config::Config;
 use crate::model::{Batch, Change, Flow, ServicePortName};
 use crate::nftables;
@@ -115,6 +117,29 @@ pub fn is_stale(filter: &StaleFlowFilter, flow: &Flow) -> bool {
         return turn(filter, flow);
     }
     filter.is_stale(flow)
+}
+
+/// What an answer of a health port is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct HealthFacts {
+    pub alive: bool,
+    pub synced: bool,
+    pub node_eligible: bool,
+}
+
+/// Whether load balancers may send to a node, as a mutant sees it.
+pub fn is_eligible(node: &Node) -> Option<bool> {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Eligible(turn)) = hook::active() {
+        return Some(turn(node));
+    }
+    let _ = node;
+    None
+}
+
+/// `path`: empty for a `healthCheckNodePort`.
+pub fn health(path: &str, facts: &mut HealthFacts) {
+    seam!(Health(path, facts));
 }
 
 /// Rules beside those of this proxy, as `nft -f` reads them; empty without such a mutant.

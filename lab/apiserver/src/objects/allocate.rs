@@ -81,13 +81,19 @@ impl Allocations {
         }
     }
 
-    /// Begins the search at a place that `seed` and `owner` determine.
-    pub(super) fn free_address(&mut self, range: IpNet, seed: u64, owner: &str) -> Option<IpAddr> {
+    /// Begins the search at a place that `seed` and `owner` determine. Skips addresses of the ranges in `besides`.
+    pub(super) fn free_address(
+        &mut self,
+        range: IpNet,
+        besides: &[IpNet],
+        (seed, owner): (u64, &str),
+    ) -> Option<IpAddr> {
         let size = last_host_number(range);
         let start = mix(seed, owner) % size;
         for offset in 0..size {
             let address = nth_address(range, 1 + (start + offset) % size)?;
-            if self.claim_address(address, owner).is_ok() {
+            let is_allowed = !besides.iter().any(|range| range.contains(&address));
+            if is_allowed && self.claim_address(address, owner).is_ok() {
                 return Some(address);
             }
         }

@@ -19,6 +19,10 @@ const INGRESS_IP: &str = "status.loadBalancer.ingress[].ip";
 pub(super) struct AddressPools<'a> {
     /// The ranges, the primary family first.
     pub(super) service_cidrs: &'a [IpNet],
+    /// The ranges of all ServiceCIDR objects: manifests may name any of their addresses.
+    pub(super) all_service_cidrs: &'a [IpNet],
+    /// The nodes' pod ranges, which no address is drawn from where they overlap the service ranges.
+    pub(super) pod_ranges: &'a [IpNet],
     /// Ranges of load-balancer addresses; empty without a load balancer.
     pub(super) vip_ranges: &'a [IpNet],
     pub(super) seed: u64,
@@ -165,17 +169,21 @@ impl ServiceAdmission<'_> {
         for range in ranges {
             let ours = candidates.iter().find(|address| address.is_ipv4() == range.addr().is_ipv4());
             given.push(match ours {
-                Some(address) if range.contains(address) => {
+                Some(address)
+                    if range.contains(address)
+                        || self.pools.all_service_cidrs.iter().any(|range| range.contains(address)) =>
+                {
                     self.claim("spec.clusterIPs", *address)?;
                     *address
                 }
                 Some(address) => {
-                    let problem = format!("{address} is not in the cluster's service range {range}");
+                    let problem =
+                        format!("{address} is not in the cluster's service range {range}, nor in another ServiceCIDR");
                     return Err(self.field("spec.clusterIPs", problem));
                 }
                 None => self
                     .allocations
-                    .free_address(range, self.pools.seed, &self.object)
+                    .free_address(range, self.pools.pod_ranges, (self.pools.seed, &self.object))
                     .ok_or_else(|| self.exhausted("spec.clusterIPs", range.to_string()))?,
             });
         }

@@ -153,8 +153,12 @@ impl Store {
     fn apply_service(&mut self, written: Service) -> Result<String, ObjectError> {
         let key = key_of(&written.metadata, "service")?;
         let name = format!("service/{key}");
+        let all_service_cidrs = self.service_cidr_ranges();
+        let pod_ranges: Vec<IpNet> = self.spec.nodes.iter().flat_map(|node| node.pod_cidrs.clone()).collect();
         let pools = AddressPools {
             service_cidrs: &self.spec.service_cidrs,
+            all_service_cidrs: &all_service_cidrs,
+            pod_ranges: &pod_ranges,
             vip_ranges: &self.options.vip_ranges,
             seed: self.options.seed,
         };
@@ -393,7 +397,7 @@ impl Store {
         let mut vips: Vec<LoadBalancerVip> = Vec::new();
         for vip in self.services.values().flat_map(vips_of) {
             let alike = |other: &&mut LoadBalancerVip| {
-                let check = other.health_check_node_port == vip.health_check_node_port;
+                let check = other.health_check_port == vip.health_check_port;
                 other.address == vip.address && other.mode == vip.mode && check
             };
             match vips.iter_mut().find(alike) {

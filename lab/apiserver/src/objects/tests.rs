@@ -283,6 +283,28 @@ fn a_rejected_object_leaves_no_allocation() {
 }
 
 #[test]
+fn a_cluster_ip_may_come_from_any_service_cidr() {
+    let mut store = store(0);
+    let service = WEB.replace("spec:\n", "spec:\n  clusterIP: 10.97.0.10\n");
+    let refused = apply(&mut store, &service).unwrap_err().to_string();
+    assert!(refused.contains("10.97.0.10 is not in the cluster's service range 10.96.0.0/16, nor in"), "{refused}");
+    let range = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: second}\nspec: {cidrs: [10.97.0.0/24]}\n";
+    apply(&mut store, &format!("{range}---\n{service}")).unwrap();
+}
+
+#[test]
+fn a_tainted_or_deleted_node_is_leaving() {
+    let mut store = store(0);
+    let node = |name: &str, more: &str| format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}{more}\n");
+    let taint = "}\nspec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}";
+    apply(&mut store, &node("node-a", "}\nspec: {unschedulable: true}")).unwrap();
+    assert!(store.leaving_nodes().is_empty());
+    apply(&mut store, &node("node-a", taint)).unwrap();
+    apply(&mut store, &node("node-b", ", deletionTimestamp: '2026-01-01T00:00:00Z'}")).unwrap();
+    assert_eq!(store.leaving_nodes().into_iter().collect::<Vec<_>>(), ["node-a", "node-b"]);
+}
+
+#[test]
 fn a_finished_pod_has_no_endpoint() {
     let mut store = store(0);
     let done = pod("a", "node-a", "web").replace("spec:\n", "status: {phase: Succeeded}\nspec:\n");

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
-use svclab_spec::{LoadBalancerVip, Protocol, VipMode};
+use svclab_spec::{LoadBalancerVip, PROXY_HEALTH_PORT, Protocol, VipMode};
 
 use super::service;
 
@@ -33,7 +33,7 @@ pub(super) fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
             address,
             mode,
             ports: ports.clone(),
-            health_check_node_port: spec.health_check_node_port.and_then(port),
+            health_check_port: spec.health_check_node_port.and_then(port).unwrap_or(PROXY_HEALTH_PORT),
         })
         .collect()
 }

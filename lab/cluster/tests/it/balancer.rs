@@ -14,24 +14,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const CASES: &[SandboxCase] = &[
     case!(Inside a_vip_reaches_only_healthy_nodes),
-    case!(Inside a_vip_without_health_check_reaches_every_node),
+    case!(Inside packets_to_a_vip_do_not_loop),
     case!(Inside a_proxy_vip_connects_from_its_own_address),
     case!(Inside invalid_vips_are_rejected),
 ];
 
-fn vip(address: &str, mode: VipMode, health: Option<u16>) -> LoadBalancerVip {
+/// The port of the tests' health checks.
+const HEALTH: u16 = 30000;
+
+fn vip(address: &str, mode: VipMode) -> LoadBalancerVip {
     LoadBalancerVip {
         address: address.parse().unwrap(),
         mode,
         ports: vec![(Protocol::Tcp, 80, 30080), (Protocol::Udp, 80, 30080)],
-        health_check_node_port: health,
+        health_check_port: HEALTH,
     }
 }
 
 /// Starts a health-check server; the returned number is its status code, which tests change.
 async fn health_server(cluster: &Cluster, name: &str, address: IpAddr) -> Arc<AtomicU16> {
     let status = Arc::new(AtomicU16::new(200));
-    let listener = cluster.listen(&node(name), SocketAddr::new(address, 30000)).await.unwrap();
+    let listener = cluster.listen(&node(name), SocketAddr::new(address, HEALTH)).await.unwrap();
     let shared = Arc::clone(&status);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -43,6 +46,14 @@ async fn health_server(cluster: &Cluster, name: &str, address: IpAddr) -> Arc<At
         }
     });
     status
+}
+
+async fn healthy_nodes(cluster: &Cluster) -> Vec<Arc<AtomicU16>> {
+    let mut statuses = Vec::new();
+    for node in cluster.spec().nodes {
+        statuses.push(health_server(cluster, &node.name, node.addresses[0]).await);
+    }
+    statuses
 }
 
 async fn translate(cluster: &Cluster, name: &str, vip: &str, to: &str) {
@@ -69,7 +80,7 @@ async fn a_vip_reaches_only_healthy_nodes() {
         let b = health_server(&cluster, "b", nodes[1].parse().unwrap()).await;
         translate(&cluster, "a", address, pods[0]).await;
         translate(&cluster, "b", address, pods[1]).await;
-        let published = vip(address, VipMode::Vip, Some(30000));
+        let published = vip(address, VipMode::Vip);
         let ip = published.address;
         cluster.set_vips(vec![published]).await.unwrap();
 
@@ -110,12 +121,13 @@ async fn a_vip_reaches_only_healthy_nodes() {
     }
 }
 
-async fn a_vip_without_health_check_reaches_every_node() {
+async fn packets_to_a_vip_do_not_loop() {
     let cluster = Cluster::build(&spec(Cni::PointToPoint, Families::V4, 2, 2)).await.unwrap();
-    cluster.set_vips(vec![vip("203.0.113.10", VipMode::Vip, None)]).await.unwrap();
+    healthy_nodes(&cluster).await;
+    cluster.set_vips(vec![vip("203.0.113.10", VipMode::Vip)]).await.unwrap();
     let ip = "203.0.113.10".parse().unwrap();
+    cluster.check_lb_health(ip).await;
     assert_eq!(cluster.lb_healthy(ip).unwrap(), ["a", "b"]);
-    // Packets do not loop between load balancer and nodes.
     assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, ProbeAnswer::TimedOut);
 }
 
@@ -131,11 +143,13 @@ async fn a_proxy_vip_connects_from_its_own_address() {
         });
     }
     let cluster = Cluster::build(&spec).await.unwrap();
+    let statuses = healthy_nodes(&cluster).await;
     let balancer: IpAddr = "192.168.0.200".parse().unwrap();
     for address in ["203.0.113.10", "192.168.0.200"] {
-        let published = vip(address, VipMode::Proxy, None);
+        let published = vip(address, VipMode::Proxy);
         let to = SocketAddr::new(published.address, 80);
         cluster.set_vips(vec![published]).await.unwrap();
+        cluster.check_lb_health(to.ip()).await;
         for from in [out(), node("a")] {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
                 let one = probe(from.clone(), protocol, to);
@@ -151,7 +165,9 @@ async fn a_proxy_vip_connects_from_its_own_address() {
             }
         }
     }
-    cluster.set_vips(vec![vip("203.0.113.10", VipMode::Proxy, Some(30000))]).await.unwrap();
+    statuses.iter().for_each(|status| status.store(503, Ordering::Relaxed));
+    cluster.set_vips(vec![vip("203.0.113.10", VipMode::Proxy)]).await.unwrap();
+    cluster.check_lb_health("203.0.113.10".parse().unwrap()).await;
     let broken = ask(&cluster, out(), "203.0.113.10:80").await;
     assert!(matches!(broken, ProbeAnswer::Broken(_)), "no node is healthy: {broken:?}");
     cluster.set_vips(vec![]).await.unwrap();
@@ -161,14 +177,14 @@ async fn a_proxy_vip_connects_from_its_own_address() {
 async fn invalid_vips_are_rejected() {
     let mut without = spec(Cni::Bridge, Families::V4, 1, 0);
     let cluster = Cluster::build(&without).await.unwrap();
-    let one = vip("203.0.113.10", VipMode::Vip, None);
+    let one = vip("203.0.113.10", VipMode::Vip);
     let error = |result: Result<(), svclab_cluster::ClusterError>| result.unwrap_err().to_string();
     assert_eq!(
         error(cluster.set_vips(vec![one.clone(), one.clone()]).await),
         "load-balancer address 203.0.113.10: is published twice: services that share it must agree on ipMode and healthCheckNodePort"
     );
     assert_eq!(
-        error(cluster.set_vips(vec![vip("fd00::1", VipMode::Vip, None)]).await),
+        error(cluster.set_vips(vec![vip("fd00::1", VipMode::Vip)]).await),
         "load-balancer address fd00::1: the load balancer has no address of that family"
     );
     without.load_balancer = None;

@@ -9,8 +9,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use svclab_apiserver::objects::{ObjectKey, Store};
-use svclab_cluster::traffic::probe::ProbeOutcome;
+use svclab_apiserver::objects::Store;
+use svclab_cluster::traffic::probe::{ClusterHost, ProbeOutcome};
 
 use super::answered::AnsweredBy;
 use super::error::Problem;
@@ -65,16 +65,16 @@ pub(super) trait Backend {
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;
 
-    /// Asks for a health check. The error says why there is no answer.
-    async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String>;
+    /// Asks for a health check on `node`. The error says why there is no answer.
+    async fn health(&mut self, from: &ClusterHost, node: &str, address: SocketAddr) -> Result<Health, String>;
 
-    /// Returns a service's published address and the load balancer's nodes. Waits until these nodes are `wanted`.
+    /// Returns the load balancer's nodes for a published address. Waits until these nodes are `wanted`.
     async fn balanced(
         &mut self,
-        service: &ObjectKey,
+        vip: IpAddr,
         wanted: Option<&[String]>,
         patience: Option<Duration>,
-    ) -> Result<(IpAddr, Vec<String>), Self::Error>;
+    ) -> Result<Vec<String>, Self::Error>;
 
     async fn advance(&mut self, time: Duration) -> Result<(), Self::Error>;
 
@@ -290,10 +290,10 @@ impl Executor {
             Action::Connect(file) => self.connect(backend, step, file).await,
             Action::Send(name) | Action::SendStray(name) => self.send(backend, step, name).await,
             Action::Rules(rules) => passive_steps::rules(backend, rules).await,
-            Action::HealthCheck(file @ HealthCheckFile { service: Some(service), .. }) => {
-                passive_steps::health(backend, step, (&service.value, file)).await
+            Action::HealthCheck(file @ HealthCheckFile { service: Some(_), .. }) => {
+                passive_steps::health(backend, step, file).await
             }
-            Action::LoadBalancer(file) => passive_steps::load_balancer(backend, &file.service.value.0, step).await,
+            Action::LoadBalancer(file) => passive_steps::load_balancer(backend, file, step).await,
             Action::Scan(file) => passive_steps::scan(backend, file, &step.expect).await,
             Action::Advance(time) => {
                 backend.advance(time.0).await?;

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use svclab_apiserver::objects::ObjectKey;
-
 use super::{Backend, StepOutcome};
 use crate::expect::Mismatch;
-use crate::scenario::file::{ExpectFile, HealthCheckFile, RuleFile, ScanFile};
-use crate::scenario::values::PodRef;
+use crate::scenario::file::{ExpectFile, HealthCheckFile, LoadBalancerFile, RuleFile, ScanFile};
 use crate::scenario::{Step, resolve, rule_checks};
 
 pub(super) async fn rules<B: Backend>(backend: &B, rules: &[RuleFile]) -> Result<StepOutcome, B::Error> {
@@ -20,11 +17,11 @@ pub(super) async fn rules<B: Backend>(backend: &B, rules: &[RuleFile]) -> Result
 pub(super) async fn health<B: Backend>(
     backend: &mut B,
     step: &Step,
-    (service, file): (&PodRef, &HealthCheckFile),
+    file: &HealthCheckFile,
 ) -> Result<StepOutcome, B::Error> {
     let node = step.node();
-    let address = backend.read(|store| resolve::health_check(store, node, &service.0, file.family.as_ref()))?;
-    Ok(match backend.health(node, address).await {
+    let (from, address) = backend.read(|store| resolve::health_check(store, node, file))?;
+    Ok(match backend.health(&from, node, address).await {
         Ok(answer) => {
             let body = answer.body.trim();
             let broken = rule_checks::health(&step.expect, answer.status, answer.local_endpoints, body);
@@ -36,13 +33,14 @@ pub(super) async fn health<B: Backend>(
 
 pub(super) async fn load_balancer<B: Backend>(
     backend: &mut B,
-    service: &ObjectKey,
+    file: &LoadBalancerFile,
     step: &Step,
 ) -> Result<StepOutcome, B::Error> {
     let healthy = step.expect.healthy_nodes.as_ref();
     let wanted = healthy.map(|nodes| nodes.iter().map(|node| node.value.clone()).collect::<BTreeSet<_>>());
     let wanted = wanted.map(Vec::from_iter);
-    let (address, nodes) = backend.balanced(service, wanted.as_deref(), step.eventually).await?;
+    let address = backend.read(|store| resolve::vip(store, &file.service.value.0, file.family.as_ref()))?;
+    let nodes = backend.balanced(address, wanted.as_deref(), step.eventually).await?;
     let seen = nodes.join(", ");
     let wrong = wanted
         .filter(|wanted| *wanted != nodes)

@@ -75,7 +75,12 @@ pub struct ClusterFile {
     #[schemars(with = "Vec<ClientFile>")]
     pub clients: Vec<Spanned<ClientFile>>,
     #[schemars(
-        description = "`true`: a cloud load balancer, which sends to the nodes whose health check answers; default `false`"
+        description = "the name of a client: the Kubernetes API listens there, on the nodes' network; default: on 127.0.0.1 of every node"
+    )]
+    #[schemars(with = "Option<String>")]
+    pub api_server: Option<Spanned<String>>,
+    #[schemars(
+        description = "`true`: a cloud load balancer, which sends to the nodes whose `/healthz` answers 200: at the service's `healthCheckNodePort` under external policy `Local`, else at port 10256, over the family of the address; default `false`"
     )]
     pub load_balancer: bool,
     #[schemars(

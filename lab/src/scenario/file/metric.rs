@@ -3,7 +3,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::OneFamily;
-use crate::scenario::values::{NodeChoice, PodRef};
+use crate::scenario::values::{NodeChoice, PlaceRef, PodRef};
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +23,8 @@ pub struct HealthCheckFile {
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
     pub path: Option<HealthPath>,
+    #[schemars(with = "Option<PlaceRef>")]
+    pub from: Option<Spanned<PlaceRef>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -46,8 +48,12 @@ impl HealthPath {
 
 impl HealthCheckFile {
     pub(super) fn mistake(&self) -> Option<&'static str> {
-        let is_right =
-            self.service.is_some() != self.path.is_some() && (self.service.is_some() || self.family.is_none());
+        let is_right = self.service.is_some() != self.path.is_some();
         (!is_right).then_some("healthCheck: expected either a `service`, or the `path` of the proxy's own health")
+    }
+
+    /// Whether the node asks itself over loopback, as the kubelet's probes do.
+    pub fn is_over_loopback(&self) -> bool {
+        self.path.is_some() && self.from.is_none() && self.family.is_none()
     }
 }

@@ -142,7 +142,7 @@ pub struct ProbeFile {
     #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
     #[schemars(
-        description = "`service/NAME` (its cluster IP), `nodePort/NAME@NODE`, `loadBalancer/NAME`, `externalIP/NAME`, each with `:PORT` (name or number) after NAME where the service has several; `pod/NAME:PORT`, `node/NAME:PORT`, `IP:PORT`"
+        description = "`service/NAME` (its cluster IP), `nodePort/NAME@NODE`, `loadBalancer/NAME`, `externalIP/NAME`, each with `:PORT` (name or number) after NAME where the service has several; a second address of the family is `loadBalancer/NAME#2`, `externalIP/NAME#2`; `pod/NAME:PORT`, `node/NAME:PORT`, `IP:PORT`"
     )]
     #[schemars(with = "ProbeTarget")]
     pub to: Spanned<ProbeTarget>,
@@ -243,6 +243,8 @@ pub struct ExecFile {
 pub struct LoadBalancerFile {
     #[schemars(with = "PodRef")]
     pub service: Spanned<PodRef>,
+    #[schemars(with = "Option<OneFamily>")]
+    pub family: Option<Spanned<OneFamily>>,
 }
 
 /// `traffic:` sends requests in the background until an `endTraffic:` step.

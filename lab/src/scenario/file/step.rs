@@ -195,12 +195,12 @@ pub static STEP_KEYS: [StepKey; 38] = [
     ]),
     step("cleanupProxy", Effect::Rules, &[]),
     step("healthCheck", Effect::Reads, &[
-        ("`healthCheck: {node, service, family}`", "sends a request to the service's `healthCheckNodePort` on that node; default: over the cluster's primary family"),
-        ("`healthCheck: {node, path}`", "reads the health of that node's proxy, at `/healthz` or `/livez` of port 10256"),
+        ("`healthCheck: {node, service, family, from}`", "sends a request to the service's `healthCheckNodePort` on that node; default: over the cluster's primary family, from the node itself"),
+        ("`healthCheck: {node, path, family, from}`", "reads the health of that node's proxy, at `/healthz` or `/livez` of port 10256: of the node's address, if `family` or `from` is given, else of 127.0.0.1"),
     ]).expects(&["status", "localEndpoints"]).needs_expect(),
     step("metric", Effect::State, &[("`metric: {node, name}`", "notes a metric of that node's proxy, the sum of its samples at `http://127.0.0.1:10249/metrics`; with `expect: {grew: …}` compares it with the previous note. A metric without a sample fails the step")])
         .expects(&["grew"]).kernel(OWN_REPORTS),
-    step("loadBalancer", Effect::Reads, &[("`loadBalancer: {service}`", "reads which nodes the load balancer sends to")])
+    step("loadBalancer", Effect::Reads, &[("`loadBalancer: {service, family}`", "reads which nodes the load balancer sends to, for the service's first address or its address of that family")])
         .expects(&["healthyNodes"]).needs_expect(),
     step("traffic", Effect::State, &[("`traffic: {name, from, to, …}`", "starts to send requests to a service in the background: 4 at a time (`concurrency`), with a pause of 5 ms in each task (`pause`); `protocol`, `family` and `via` as for `probe`; with `sourcePort` (UDP) one at a time, all of one flow")])
         .kernel(TRAFFIC),
@@ -306,6 +306,9 @@ impl Action {
             }
             Action::KillProxy(file) if file.when.is_some() => KernelOnly::changing("a restore that is cut short"),
             Action::HealthCheck(file) if file.path.is_some() => OWN_REPORTS,
+            Action::HealthCheck(file) if file.from.is_some() => {
+                KernelOnly::showing("a health check from elsewhere: no program listens there")
+            }
             _ => None,
         }
     }

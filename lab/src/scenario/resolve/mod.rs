@@ -261,10 +261,12 @@ fn target(
     (family, _): (&str, Location),
 ) -> Result<(SocketAddr, Protocol), Problem> {
     let problem = |message: String| Problem::new(to.referenced, message);
-    let of_family = |addresses: Vec<IpAddr>, whose: String| {
-        let found = addresses.into_iter().find(|address| family_name(*address) == family);
-        found.ok_or_else(|| problem(format!("{whose} has no {family} address")))
+    let nth_of_family = |addresses: Vec<IpAddr>, number: usize, whose: String| {
+        let found = addresses.into_iter().filter(|address| family_name(*address) == family).nth(number);
+        let which = if number == 0 { String::new() } else { format!(" #{}", number + 1) };
+        found.ok_or_else(|| problem(format!("{whose} has no {family} address{which}")))
     };
+    let of_family = |addresses: Vec<IpAddr>, whose: String| nth_of_family(addresses, 0, whose);
     let default = protocol.unwrap_or(Protocol::Tcp);
     match &to.value {
         ProbeTarget::Address(address) => Ok((*address, default)),
@@ -286,21 +288,21 @@ fn target(
                 Some("SCTP") => Protocol::Sctp,
                 _ => Protocol::Tcp,
             };
-            let (candidates, number) = match frontend {
-                ServiceFrontend::ClusterIp => (parse_all(spec.cluster_ips), entry.port),
-                ServiceFrontend::ExternalIp => (parse_all(spec.external_ips), entry.port),
-                ServiceFrontend::LoadBalancer => {
+            let (candidates, nth, number) = match frontend {
+                ServiceFrontend::ClusterIp => (parse_all(spec.cluster_ips), 0, entry.port),
+                ServiceFrontend::ExternalIp(nth) => (parse_all(spec.external_ips), *nth, entry.port),
+                ServiceFrontend::LoadBalancer(nth) => {
                     let vips = store.vips_of(service);
-                    (vips.into_iter().map(|vip| vip.address).collect(), entry.port)
+                    (vips.into_iter().map(|vip| vip.address).collect(), *nth, entry.port)
                 }
                 ServiceFrontend::NodePort(node) => {
                     let found = addresses(store, &ClusterHost::Node(node.clone())).map_err(problem)?;
                     let number =
                         entry.node_port.ok_or_else(|| problem(format!("service {service} has no node port there")))?;
-                    (found, number)
+                    (found, 0, number)
                 }
             };
-            let address = of_family(candidates, format!("that frontend of service {service}"))?;
+            let address = nth_of_family(candidates, nth, format!("that frontend of service {service}"))?;
             let number = u16::try_from(number).map_err(|_| problem(format!("{number} is no port")))?;
             Ok((SocketAddr::new(address, number), spoken))
         }

@@ -5,13 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
-use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_apiserver::objects::{ObjectKey, Store, family_name};
 use svclab_cluster::traffic::probe::ClusterHost;
+use svclab_spec::PROXY_HEALTH_PORT;
 
-use super::{ClientRoute, SILENCE, addresses, aim};
+use super::{ClientRoute, SILENCE, addresses, aim, family_of, place};
 use crate::expect::Mismatch;
 use crate::scenario::error::Problem;
-use crate::scenario::file::{ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile};
+use crate::scenario::file::{ExpectFile, HealthCheckFile, OneFamily, ProbeFile, ProtocolFile, ScanFile};
 
 pub(in crate::scenario) struct ScanPlan {
     pub from: ClusterHost,
@@ -57,37 +58,52 @@ fn list(ports: &BTreeSet<u16>) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
-/// Returns the address of a service's health check on a node, of `family` or else of the first family.
+/// Returns the asking host and the address of a service's health check, or of the proxy's own health, on a node.
 pub(in crate::scenario) fn health_check(
     store: &Store,
     node: &str,
-    service: &ObjectKey,
-    family: Option<&Spanned<OneFamily>>,
-) -> Result<SocketAddr, Problem> {
+    file: &HealthCheckFile,
+) -> Result<(ClusterHost, SocketAddr), Problem> {
+    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
+    let from = match &file.from {
+        Some(from) => place(store, from)?,
+        None => ClusterHost::Node(node.to_owned()),
+    };
+    let port = match &file.service {
+        Some(service) => health_check_node_port(store, &service.value.0)?,
+        None => PROXY_HEALTH_PORT,
+    };
+    let addresses = addresses(store, &ClusterHost::Node(node.to_owned())).map_err(problem)?;
+    let (family, at) = family_of(store, file.family.as_ref());
+    let address = addresses.iter().find(|address| family_name(**address) == family);
+    let address = address.ok_or_else(|| Problem::new(at, format!("node {node} has no {family} address")))?;
+    Ok((from, SocketAddr::new(*address, port)))
+}
+
+fn health_check_node_port(store: &Store, service: &ObjectKey) -> Result<u16, Problem> {
     let problem = |message: String| Problem::new(Location::UNKNOWN, message);
     let object = store.service(service).map_err(|error| problem(error.to_string()))?;
     let port =
         object.spec.as_ref().and_then(|spec| spec.health_check_node_port).and_then(|port| u16::try_from(port).ok());
-    let port = port.ok_or_else(|| {
+    port.ok_or_else(|| {
         problem(format!(
             "service {service} has no healthCheckNodePort: it is for type LoadBalancer with externalTrafficPolicy Local"
         ))
-    })?;
-    let addresses = addresses(store, &ClusterHost::Node(node.to_owned())).map_err(problem)?;
-    let wanted = |address: &&IpAddr| family.is_none_or(|family| address.is_ipv4() == (family.value == OneFamily::Ipv4));
-    let address = addresses.iter().find(wanted);
-    let address = address.ok_or_else(|| {
-        let at = family.map_or(Location::UNKNOWN, |family| family.referenced);
-        Problem::new(at, format!("node {node} has no address of that family"))
-    })?;
-    Ok(SocketAddr::new(*address, port))
+    })
 }
 
-pub(in crate::scenario) fn vip(store: &Store, service: &ObjectKey) -> Result<IpAddr, Problem> {
+/// Returns a service's first published address, of `family` if that is given.
+pub(in crate::scenario) fn vip(
+    store: &Store,
+    service: &ObjectKey,
+    family: Option<&Spanned<OneFamily>>,
+) -> Result<IpAddr, Problem> {
     let problem = |message: String| Problem::new(Location::UNKNOWN, message);
     store.service(service).map_err(|error| problem(error.to_string()))?;
-    let vips = store.vips_of(service);
-    vips.first()
-        .map(|vip| vip.address)
-        .ok_or_else(|| problem(format!("service {service} has no load-balancer address")))
+    let mut vips = store.vips_of(service).into_iter().map(|vip| vip.address);
+    let found = match family {
+        None => vips.next(),
+        Some(family) => vips.find(|vip| vip.is_ipv4() == (family.value == OneFamily::Ipv4)),
+    };
+    found.ok_or_else(|| problem(format!("service {service} has no such load-balancer address")))
 }

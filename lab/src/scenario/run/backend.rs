@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_apiserver::objects::Store;
 use svclab_cluster::ClusterError;
 use svclab_cluster::traffic::probe::{ClusterHost, ProbeAnswer, ProbeOutcome};
 
@@ -18,7 +18,7 @@ use crate::report::{Evidence, StepVerdict};
 use crate::scenario::Step;
 use crate::scenario::execute::{Backend, Health, StepOutcome};
 use crate::scenario::file::{Action, HealthCheckFile, Listing, ProxyAction, RuleFamily, RuleFile};
-use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
+use crate::scenario::resolve::{ClientRoute, ProbePlan, ScanPlan};
 use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
 use crate::scenario::values::ProbeTarget;
 
@@ -96,7 +96,7 @@ impl Backend for KernelLab {
 
     /// Stops after the first batch with a missing answer if all must be answered: hundreds of time-outs take minutes.
     async fn send_all(&mut self, plan: &ProbePlan, _: &ProbeTarget) -> Result<Vec<ProbeOutcome>, LabError> {
-        self.route(plan.route.as_ref(), true).await?;
+        self.prepare_path(plan).await?;
         let patient = !matches!(plan.wanted, ProbePromise::Answered { .. });
         let (mut outcomes, mut sent) = (Vec::with_capacity(plan.count), 0);
         while sent < plan.count {
@@ -118,7 +118,7 @@ impl Backend for KernelLab {
 
     /// Opens a connection and keeps the client's route as long as the connection.
     async fn open(&mut self, name: &str, plan: &ProbePlan, _: &ProbeTarget) -> Result<ProbeOutcome, LabError> {
-        self.route(plan.route.as_ref(), true).await?;
+        self.prepare_path(plan).await?;
         let start = Instant::now();
         let mut connection = match self.cluster.connect(&plan.probe).await? {
             Ok(connection) => connection,
@@ -150,9 +150,8 @@ impl Backend for KernelLab {
         Ok(open)
     }
 
-    async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String> {
-        let place = ClusterHost::Node(node.to_owned());
-        let answer = self.cluster.http_get(&place, address, "/healthz", HEALTH_PATIENCE).await;
+    async fn health(&mut self, from: &ClusterHost, _: &str, address: SocketAddr) -> Result<Health, String> {
+        let answer = self.cluster.http_get(from, address, "/healthz", HEALTH_PATIENCE).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let local_endpoints = body.get("localEndpoints").and_then(serde_json::Value::as_u64);
@@ -161,16 +160,16 @@ impl Backend for KernelLab {
 
     async fn balanced(
         &mut self,
-        service: &ObjectKey,
+        vip: IpAddr,
         wanted: Option<&[String]>,
         patience: Option<Duration>,
-    ) -> Result<(IpAddr, Vec<String>), LabError> {
-        let vip = self.store.read(|store| resolve::vip(store, service))?;
+    ) -> Result<Vec<String>, LabError> {
+        self.cluster.check_lb_health(vip).await;
         if let Some(wanted) = wanted {
             let patience = patience.unwrap_or(LOAD_BALANCER_PATIENCE);
             let _ = self.cluster.wait_lb_healthy(vip, wanted, patience).await;
         }
-        Ok((vip, self.cluster.lb_healthy(vip)?))
+        Ok(self.cluster.lb_healthy(vip)?)
     }
 
     /// Sleeps: a virtual clock skips idle time.
@@ -241,8 +240,8 @@ impl Backend for KernelLab {
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Exec(exec) => self.command(exec, &step.expect).await,
-            Action::HealthCheck(HealthCheckFile { path: Some(path), .. }) => {
-                self.own_health(step.node(), *path, &step.expect).await
+            Action::HealthCheck(file @ HealthCheckFile { path: Some(path), .. }) => {
+                self.own_health(step.node(), (file, *path), &step.expect).await
             }
             Action::Audit(_) => self.audit(nodes, &step.expect).await,
             Action::Metric(file) => self.metric(step.node(), &file.name, &step.expect).await,
@@ -284,6 +283,15 @@ impl KernelLab {
             Err(LabError::Command { problem, .. }) if problem.contains(NO_SUCH_TABLE) => Ok(String::new()),
             listed => listed,
         }
+    }
+
+    /// Adds the client's route. Without a route, the load balancer first checks the nodes again: the request must not
+    /// depend on the moment of the last check.
+    async fn prepare_path(&self, plan: &ProbePlan) -> Result<(), LabError> {
+        if plan.route.is_none() {
+            self.cluster.check_lb_health(plan.probe.to.ip()).await;
+        }
+        self.route(plan.route.as_ref(), true).await
     }
 
     pub(super) async fn route(&self, route: Option<&ClientRoute>, add: bool) -> Result<(), LabError> {

@@ -84,6 +84,9 @@ impl KernelLab {
         let resolved = self.store.read(|store| resolve::traffic(store, file));
         let (service, probe, route) = resolved.map_err(|problem| LabError::Step(problem.message))?;
         // Keeps the client's route as long as the traffic.
+        if route.is_none() {
+            self.cluster.check_lb_health(probe.to.ip()).await;
+        }
         self.route(route.as_ref(), true).await?;
         let prober = self.cluster.prober(&probe.from)?;
         let workers = if file.source_port.is_some() { 1 } else { file.concurrency.unwrap_or(WORKERS).max(1) };

@@ -34,12 +34,19 @@ pub enum ObjectSource {
     Manifests,
 }
 
+pub(super) struct FeedPlace<'a> {
+    pub(super) source: ObjectSource,
+    /// The client on whose address the API listens; `None`: on the loopback address of every node.
+    pub(super) api_server: Option<&'a str>,
+}
+
 pub(super) enum Feed {
     Api {
         server: Box<ApiServer>,
         /// `None`: the lab's own objects.
         plane: Option<Box<ControlPlane>>,
         directory: PathBuf,
+        /// The nodes with a listener of their own, in the listeners' order.
         nodes: Vec<String>,
     },
     Manifests(PathBuf),
@@ -66,40 +73,46 @@ impl fmt::Display for ObjectsVersion {
 
 impl Feed {
     pub(super) async fn start(
-        source: ObjectSource,
+        at: FeedPlace<'_>,
         programs: Option<&Programs>,
         cluster: &Cluster,
         shared: &SharedStore,
         options: &StoreOptions,
     ) -> Result<Feed, LabError> {
-        let directory = PathBuf::from(WORK_DIR).join(match source {
+        let directory = PathBuf::from(WORK_DIR).join(match at.source {
             ObjectSource::Api => "kubeconfig",
             ObjectSource::Manifests => "manifests",
         });
         // Files of an earlier scenario must not reach the proxies.
         let _ = std::fs::remove_dir_all(&directory);
         make(&directory)?;
-        match source {
-            ObjectSource::Api => Feed::serve(programs, cluster, shared, options, directory).await,
+        match at.source {
+            ObjectSource::Api => Feed::serve(at.api_server, programs, cluster, (shared, options), directory).await,
             ObjectSource::Manifests => Ok(Feed::Manifests(directory)),
         }
     }
 
     async fn serve(
+        api_server: Option<&str>,
         programs: Option<&Programs>,
         cluster: &Cluster,
-        shared: &SharedStore,
-        store: &StoreOptions,
+        (shared, store): (&SharedStore, &StoreOptions),
         directory: PathBuf,
     ) -> Result<Feed, LabError> {
         let spec = cluster.spec();
         let nodes: Vec<String> = spec.nodes.into_iter().map(|node| node.name).collect();
+        let host = spec.clients.iter().find(|client| Some(client.name.as_str()) == api_server);
+        let address = host.and_then(|client| client.addresses.first()).map_or(ADDRESS, |own| (*own, API_PORT).into());
+        let places = match host {
+            Some(client) => vec![ClusterHost::Client(client.name.clone())],
+            None => nodes.iter().cloned().map(ClusterHost::Node).collect(),
+        };
         let mut listeners = Vec::new();
-        for node in &nodes {
-            let listener = cluster.listen(&ClusterHost::Node(node.clone()), ADDRESS).await?;
+        for place in &places {
+            let listener = cluster.listen(place, address).await?;
             listeners.push(listener.into_std().map_err(LabError::Api)?);
         }
-        let tls = Tls::generate(&[ADDRESS.ip().to_string()])?;
+        let tls = Tls::generate(&[address.ip().to_string()])?;
         let tokens = Tokens::new(store.seed, nodes.iter().cloned());
         let plane = match programs {
             None => None,
@@ -121,13 +134,15 @@ impl Feed {
         let server = ApiServer::start(shared.clone(), listeners, options).map_err(LabError::Api)?;
         for node in &nodes {
             let kubeconfig = Kubeconfig {
-                server: server.url(ADDRESS),
+                server: server.url(address),
                 token: tokens.of(node).map(str::to_owned),
                 ca_pem: Some(tls.ca_pem().to_owned()),
                 client: node.clone(),
             };
             kubeconfig.write(&directory.join(&kubeconfig.client))?;
         }
+        // A partition keeps a cut-off node from an API on the nodes' network by itself.
+        let nodes = if host.is_some() { Vec::new() } else { nodes };
         Ok(Feed::Api { server: Box::new(server), plane, directory, nodes })
     }
 

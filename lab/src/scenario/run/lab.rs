@@ -18,7 +18,7 @@ use super::command_faults;
 use super::error::{LabError, make};
 use super::evidence::EvidenceKeeper;
 use super::faults::Faults;
-use super::feed::Feed;
+use super::feed::{Feed, FeedPlace};
 use super::marker::Marker;
 use super::proxies::Proxies;
 use super::{Damage, LOG_LINES, RunOptions};
@@ -66,8 +66,8 @@ impl KernelLab {
         let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
-        let feed =
-            Feed::start(options.source, options.control_plane.as_ref(), &cluster, &store, &scenario.options).await?;
+        let at = FeedPlace { source: options.source, api_server: scenario.api_server.as_deref() };
+        let feed = Feed::start(at, options.control_plane.as_ref(), &cluster, &store, &scenario.options).await?;
         let mut proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
         let real = tools.as_deref().map_or_else(machine_path, path_with);
         proxies.set_fault_paths(command_faults::paths(scenario, &real)?);
@@ -186,9 +186,11 @@ impl KernelLab {
         marker.advance(&self.cluster, &self.store).await?;
         self.feed.publish(&self.store).await?;
         let nodes = self.proxies.running(excluded);
+        // `/healthz` says 503 where the node is about to be deleted, however well the proxy is.
+        let unasked = excluded | &self.store.read(|store| store.leaving_nodes());
         let both = async {
             tokio::join!(
-                self.proxies.applied(&self.cluster, &self.feed, None, excluded),
+                self.proxies.applied(&self.cluster, &self.feed, None, &unasked),
                 marker.reached(&self.cluster, &self.proxies, &nodes, since),
             )
         };

@@ -12,8 +12,8 @@ use super::lab::KernelLab;
 use super::proxy::HEALTH;
 use crate::expect::Mismatch;
 use crate::scenario::execute::StepOutcome;
-use crate::scenario::file::{ExpectFile, HealthPath};
-use crate::scenario::rule_checks;
+use crate::scenario::file::{ExpectFile, HealthCheckFile, HealthPath};
+use crate::scenario::{resolve, rule_checks};
 
 pub(super) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
 /// The limit of a request for metrics; generous, as the proxy reads rule counters.
@@ -29,9 +29,10 @@ pub(super) fn sum(text: &str, name: &str) -> Option<f64> {
 }
 
 impl KernelLab {
-    async fn get(&self, node: &str, address: SocketAddr, path: &str) -> Result<HttpAnswer, Mismatch> {
-        let answer = self.cluster.http_get(&ClusterHost::Node(node.to_owned()), address, path, PATIENCE).await;
-        answer.map_err(|error: ClusterError| Mismatch::new(format!("{address}{path} answers"), error.to_string()))
+    async fn get(&self, from: &ClusterHost, address: SocketAddr, path: &str) -> Result<HttpAnswer, Mismatch> {
+        let answer = self.cluster.http_get(from, address, path, PATIENCE).await;
+        let wanted = || format!("{address}{path} answers {from}");
+        answer.map_err(|error: ClusterError| Mismatch::new(wanted(), error.to_string()))
     }
 
     /// Notes a metric, or compares it with its noted value.
@@ -41,7 +42,7 @@ impl KernelLab {
         name: &str,
         expect: &ExpectFile,
     ) -> Result<StepOutcome, LabError> {
-        let answer = match self.get(node, METRICS, "/metrics").await {
+        let answer = match self.get(&ClusterHost::Node(node.to_owned()), METRICS, "/metrics").await {
             Ok(answer) => answer,
             Err(silent) => return Ok(StepOutcome::new("", vec![silent])),
         };
@@ -65,10 +66,14 @@ impl KernelLab {
     pub(super) async fn own_health(
         &self,
         node: &str,
-        path: HealthPath,
+        (file, path): (&HealthCheckFile, HealthPath),
         expect: &ExpectFile,
     ) -> Result<StepOutcome, LabError> {
-        let answer = match self.get(node, HEALTH, path.text()).await {
+        let (from, address) = match file.is_over_loopback() {
+            true => (ClusterHost::Node(node.to_owned()), HEALTH),
+            false => self.store.read(|store| resolve::health_check(store, node, file))?,
+        };
+        let answer = match self.get(&from, address, path.text()).await {
             Ok(answer) => answer,
             Err(silent) => return Ok(StepOutcome::new("", vec![silent])),
         };

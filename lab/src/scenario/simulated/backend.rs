@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_apiserver::objects::Store;
 use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer, ProbeOutcome};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
@@ -19,7 +19,7 @@ use crate::expect::counters::Ruleset;
 use crate::report::StepVerdict;
 use crate::scenario::Step;
 use crate::scenario::execute::{Backend, Health, StepOutcome};
-use crate::scenario::file::{Action, Listing, ProxyAction, RuleFamily, RuleFile};
+use crate::scenario::file::{Action, Listing, ProbeFile, ProxyAction, RuleFamily, RuleFile};
 use crate::scenario::resolve::{self, PATIENCE, ProbePlan, ScanPlan};
 use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
 use crate::scenario::values::ProbeTarget;
@@ -33,13 +33,17 @@ impl Backend for SimLab {
 
     /// Skips proxying load balancers: the simulator models only routing ones.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
-        let target = match &step.action {
-            Action::Probe(file) => &file.to.value,
-            Action::Connect(file) => &file.to.value,
+        let file = match &step.action {
+            Action::Probe(file) => file.clone(),
+            Action::Connect(file) => {
+                ProbeFile { family: file.family.clone(), ..ProbeFile::plain(&file.from, &file.to) }
+            }
             _ => return None,
         };
+        let (probe, _) = resolve::aim(&self.store, &file, PATIENCE).ok()?;
         let why = "the load balancer is a program there (ipMode: Proxy)";
-        targets::is_proxied(&self.store, target).then(|| StepVerdict::NotSimulated(why.to_owned()))
+        targets::is_proxied(&self.store, &file.to.value, probe.to.ip())
+            .then(|| StepVerdict::NotSimulated(why.to_owned()))
     }
 
     fn modes(&self) -> ModeByNode {
@@ -149,7 +153,7 @@ impl Backend for SimLab {
         Ok(open)
     }
 
-    async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String> {
+    async fn health(&mut self, _: &ClusterHost, node: &str, address: SocketAddr) -> Result<Health, String> {
         let local = self.local_endpoints(node, address.ip(), address.port()).ok_or("connection refused")?;
         let status = if local > 0 { 200 } else { 503 };
         let body = format!("localEndpoints: {local}");
@@ -158,14 +162,13 @@ impl Backend for SimLab {
 
     async fn balanced(
         &mut self,
-        service: &ObjectKey,
+        vip: IpAddr,
         _: Option<&[String]>,
         _: Option<Duration>,
-    ) -> Result<(IpAddr, Vec<String>), SimError> {
-        let address = resolve::vip(&self.store, service)?;
-        let vip = self.store.vips_of(service).into_iter().find(|vip| vip.address == address);
+    ) -> Result<Vec<String>, SimError> {
+        let vip = self.store.vips().into_iter().find(|published| published.address == vip);
         let healthy = |node: &str, address, port| self.answers_healthy(node, address, port);
-        Ok((address, vip.map(|vip| targets::sends_to(&self.store, &vip, &healthy)).unwrap_or_default()))
+        Ok(vip.map(|vip| targets::sends_to(&self.store, &vip, &healthy)).unwrap_or_default())
     }
 
     async fn advance(&mut self, time: Duration) -> Result<(), SimError> {

@@ -128,7 +128,13 @@ impl SimLab {
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
-            if matches!(setup.mode, Mode::Ipvs | Mode::Nftables) {
+            // `render` takes addresses only where node ports are on some of them.
+            let by_address = match setup.mode {
+                Mode::Ipvs => true,
+                Mode::Nftables => !self.proxy.names_every_address(),
+                Mode::Iptables | Mode::Userspace => false,
+            };
+            if by_address {
                 let place = ClusterHost::Node(node.clone());
                 let own = resolve::addresses(&self.store, &place).map_err(SimError::Step)?;
                 flags.extend(own.into_iter().map(|own| format!("--local-address={own}")));

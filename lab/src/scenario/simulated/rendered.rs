@@ -3,11 +3,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
 use svclab_sim::relays::{self, Relay, RelayPort};
+use svclab_spec::PROXY_HEALTH_PORT;
 
 #[derive(Debug, Clone, Default)]
 pub struct Rendered {
     pub state: NodeState,
-    /// The number of local endpoints by family and `healthCheckNodePort`.
+    /// The number of local endpoints by family and `healthCheckNodePort`; at the port of the proxy's own `/healthz`, 1
+    /// where load balancers may send to the node, else 0.
     pub health: BTreeMap<(Family, u16), usize>,
     /// Listening ports kept only for open connections.
     pub held: BTreeSet<RelayPort>,
@@ -24,6 +26,8 @@ const PARTS: [(&str, OutputSection); 5] = [
 ];
 
 const HEALTH: &str = "# health check ";
+/// The proxy's own `/healthz` refuses, because the node is about to be deleted.
+const INELIGIBLE: &str = "# healthz 503";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputSection {
@@ -40,6 +44,8 @@ impl Rendered {
         let mut tables = String::new();
         let (mut family, mut part, mut addresses) = (Family::V4, OutputSection::Rules, String::new());
         let mut rendered = Rendered::default();
+        let eligible = usize::from(!text.lines().any(|line| line == INELIGIBLE));
+        rendered.health.extend([Family::V4, Family::V6].map(|family| ((family, PROXY_HEALTH_PORT), eligible)));
         for line in text.lines() {
             if let Some((_, next)) = FAMILIES.iter().find(|(heading, _)| *heading == line) {
                 (family, part) = (*next, OutputSection::Rules);
@@ -95,6 +101,12 @@ mod tests {
         assert_eq!(program.addresses.iter().map(|own| own.ip.to_string()).collect::<Vec<_>>(), ["10.96.0.9"]);
         assert_eq!(program.sets.sets.len(), 1);
         assert_eq!((program.v4.tables.len(), program.v6.tables.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_node_that_will_be_deleted_is_unhealthy() {
+        let healthy = |text: &str| Rendered::read("node-a", text).unwrap().health[&(Family::V6, PROXY_HEALTH_PORT)];
+        assert_eq!((healthy("# IPv4\n"), healthy("# IPv4\n# healthz 503\n# IPv6\n# healthz 503\n")), (1, 0));
     }
 
     #[test]

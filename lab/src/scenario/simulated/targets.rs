@@ -18,7 +18,7 @@ pub(super) fn behind_load_balancer(
     address: SocketAddr,
     healthy: HealthLookup<'_>,
 ) -> Option<Vec<String>> {
-    let ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer, service, .. } = to else { return None };
+    let ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer(_), service, .. } = to else { return None };
     // A proxying load balancer connects to a node port: see [`is_proxied`].
     let vip = store.vips_of(service).into_iter().find(|vip| vip.address == address.ip())?;
     Some(if vip.mode == VipMode::Proxy { Vec::new() } else { sends_to(store, &vip, healthy) })
@@ -26,15 +26,15 @@ pub(super) fn behind_load_balancer(
 
 pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: HealthLookup<'_>) -> Vec<String> {
     let nodes = store.cluster_spec().nodes.into_iter().map(|node| node.name);
-    nodes.filter(|node| vip.health_check_node_port.is_none_or(|port| healthy(node, vip.address, port))).collect()
+    nodes.filter(|node| healthy(node, vip.address, vip.health_check_port)).collect()
 }
 
-pub(super) fn is_proxied(store: &Store, to: &ProbeTarget) -> bool {
+pub(super) fn is_proxied(store: &Store, to: &ProbeTarget, address: IpAddr) -> bool {
     let vips = match to {
-        ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer, service, .. } => store.vips_of(service),
+        ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer(_), service, .. } => store.vips_of(service),
         _ => return false,
     };
-    vips.iter().any(|vip| vip.mode == VipMode::Proxy)
+    vips.iter().any(|vip| vip.mode == VipMode::Proxy && vip.address == address)
 }
 
 pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerdict) -> ProbeAnswer {

@@ -79,6 +79,11 @@ impl Documents {
         text
     }
 
+    pub(super) fn with_comment(mut self, comment: &str) -> Documents {
+        self.comments.push_str(comment);
+        self
+    }
+
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
             DocumentKind::Rules | DocumentKind::Tables => (part.extension(), self.comments.clone() + body),

@@ -11,6 +11,7 @@ use tracing::warn;
 use self::documents::Documents;
 use super::settings::Settings;
 use crate::config::{Config, Mode};
+use crate::health::is_eligible;
 use crate::model::{Batch, Change, Family};
 use crate::plan::node::names_node_port_addresses;
 use crate::source::read_directory;
@@ -103,7 +104,7 @@ impl Render {
     }
 
     fn documents(&self, config: &Config, family: Family, batch: &Batch) -> Documents {
-        match config.mode {
+        let documents = match config.mode {
             Mode::Ipvs => documents::ipvs(config, family, batch, &self.local_address),
             Mode::Userspace => {
                 documents::userspace(config, family, batch, &self.local_address, self.interfaces_without_address)
@@ -111,13 +112,22 @@ impl Render {
             Mode::Nftables => documents::nftables(config, family, batch, &self.local_address),
             Mode::Iptables => documents::iptables(config, family, batch, &self.local_address),
         }
-        .with_tables_beside(family)
+        .with_tables_beside(family);
+        // `/healthz` answers 200 unless the node is about to be deleted.
+        if is_eligible_in(batch, &config.node_name) { documents } else { documents.with_comment("# healthz 503\n") }
     }
 }
 
 /// Whether node ports are only on some local addresses; otherwise they are on all.
 fn by_local_addresses(config: &Config, family: Family) -> bool {
     config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
+}
+
+fn is_eligible_in(batch: &Batch, own: &str) -> bool {
+    batch.changes.iter().all(|change| match change {
+        Change::Node(name, Some(node)) => name != own || is_eligible(node),
+        _ => true,
+    })
 }
 
 fn has_node(batch: &Batch, wanted: &str) -> bool {

@@ -3,7 +3,9 @@
 mod addresses;
 mod choice;
 mod endpoints;
+mod health;
 mod packets;
+mod published;
 mod refusals;
 mod rules;
 mod settings;
@@ -15,7 +17,9 @@ const PARTS: &[&[Mutant]] = &[
     addresses::MUTANTS,
     choice::MUTANTS,
     endpoints::MUTANTS,
+    health::MUTANTS,
     packets::MUTANTS,
+    published::MUTANTS,
     refusals::MUTANTS,
     rules::MUTANTS,
     settings::MUTANTS,

@@ -77,6 +77,9 @@ impl KernelLab {
         let aimed = self.store.read(|store| resolve::aim(store, &file, patience));
         let (probe, route) = aimed.map_err(|problem| problem.message)?;
         let in_words = |error: &dyn std::error::Error| error.to_string();
+        if route.is_none() {
+            self.cluster.check_lb_health(probe.to.ip()).await;
+        }
         self.route(route.as_ref(), true).await.map_err(|error| in_words(&error))?;
         let sent = self.cluster.probe_many(vec![probe.clone(); request.count], AT_A_TIME).await;
         self.route(route.as_ref(), false).await.map_err(|error| in_words(&error))?;
