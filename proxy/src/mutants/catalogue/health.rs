@@ -91,7 +91,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::TablesBeside(
             "table inet mutant {
   chain input {
-    type filter hook input priority 0; policy accept;
+    type filter hook input priority 1; policy accept;
     meta nfproto ipv6 tcp dport 10256 reject with tcp reset
   }
 }
@@ -105,7 +105,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::TablesBeside(
             "table inet mutant {
   chain input {
-    type filter hook input priority 0; policy accept;
+    type filter hook input priority 1; policy accept;
     iifname != \"lo\" meta nfproto ipv4 tcp dport 10256 reject with tcp reset
   }
 }
@@ -119,7 +119,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::TablesBeside(
             "table inet mutant {
   chain input {
-    type filter hook input priority 0; policy accept;
+    type filter hook input priority 1; policy accept;
     iifname != \"lo\" tcp dport 30000-32767 reject with tcp reset
   }
 }
@@ -133,7 +133,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::TablesBeside(
             "table inet mutant {
   chain input {
-    type filter hook input priority 0; policy accept;
+    type filter hook input priority 1; policy accept;
     meta nfproto ipv6 tcp dport 30000-32767 reject with tcp reset
   }
 }

@@ -100,13 +100,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }),
     ),
     Mutant::new(
+        "published-host-ports-masqueraded",
+        "masquerades connections that another program translated, such as a hostPort's",
+        "host-port",
+        Hook::TablesBeside(
+            "table inet mutant {
+  chain postrouting {
+    type nat hook postrouting priority 99; policy accept;
+    ct status dnat masquerade
+  }
+}
+",
+        ),
+    ),
+    Mutant::new(
+        "published-host-ports-dropped",
+        "drops connections to a node's address that another program translated, such as a hostPort's",
+        "host-port",
+        Hook::TablesBeside(
+            "table inet mutant {
+  chain forward {
+    type filter hook forward priority 1; policy accept;
+    ct original ip daddr 172.18.0.2 ct original proto-dst 8080 drop
+  }
+}
+",
+        ),
+    ),
+    Mutant::new(
         "published-address-of-the-api",
         "rejects what the node sends to other ports of an external IP, where the API server is",
         "api-on-node-network",
         Hook::TablesBeside(
             "table inet mutant {
   chain output {
-    type filter hook output priority 0; policy accept;
+    type filter hook output priority 1; policy accept;
     ip daddr 172.18.0.101 tcp dport 6443 reject with tcp reset
   }
 }
