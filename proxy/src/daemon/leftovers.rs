@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::model::Family;
+use crate::mutants;
 
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -24,6 +25,9 @@ pub(super) async fn take_away(
     tokio::select! {
         all = synced.wait_for(|synced| synced.len() >= families) => if all.is_err() { return },
         _ = ends.changed() => return,
+    }
+    if mutants::skips(mutants::Duty::CleanupAfterOtherMode) {
+        return;
     }
     loop {
         let again = match block_in_place(|| leftovers(std::time::Instant::now())) {

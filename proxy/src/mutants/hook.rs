@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::HealthFacts;
 use crate::config::{Config, Mode};
 use crate::model::{Batch, Change, Flow, ServicePortName};
+use crate::mutants::Duty;
 use crate::nftables;
 use crate::plan::stale_flows::StaleFlowFilter;
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -58,6 +59,9 @@ pub enum Hook {
     /// The path is `/healthz`, `/livez`, or empty for a `healthCheckNodePort`.
     Health(fn(&str, &mut HealthFacts)),
     TablesBeside(&'static str),
+    Skips(Duty),
+    /// How many endpoints a relay asks.
+    MostEndpoints(usize),
 }
 
 /// What a [`ServicePortPlan`] was made from.
@@ -89,7 +93,13 @@ impl Mutant {
     pub fn is_rendered(&self) -> bool {
         let is_of_daemon = matches!(
             self.hook,
-            Hook::Batch(_) | Hook::Pending(..) | Hook::Delay(_) | Hook::Stale(..) | Hook::Health(..)
+            Hook::Batch(_)
+                | Hook::Pending(..)
+                | Hook::Delay(_)
+                | Hook::Stale(..)
+                | Hook::Health(..)
+                | Hook::Skips(_)
+                | Hook::MostEndpoints(_)
         );
         !self.remembers && !is_of_daemon
     }

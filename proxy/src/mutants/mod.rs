@@ -10,6 +10,7 @@ mod hook;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -28,6 +29,21 @@ use crate::state::service::ServicePort;
 pub use self::catalogue::{all, find};
 #[cfg(debug_assertions)]
 pub use self::hook::{Hook, Mutant, PlanInput, SeenBy, activate, activate_for_thread};
+
+/// Work beside the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// `--cleanup`.
+    Cleanup,
+    /// To remove the objects of the mode that ran before.
+    CleanupAfterOtherMode,
+    /// To restore what another program deletes.
+    Repair,
+    /// To sync one family while the other one waits for the kernel or a command.
+    IndependentFamilies,
+    /// Not to wait for the reader of the log.
+    LogQueue,
+}
 
 /// Calls the function of the active mutant's hook, if it is of this kind.
 macro_rules! seam {
@@ -149,4 +165,28 @@ pub fn tables_beside() -> &'static str {
         return text;
     }
     ""
+}
+
+pub fn skips(duty: Duty) -> bool {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Skips(skipped)) = hook::active() {
+        return *skipped == duty;
+    }
+    let _ = duty;
+    false
+}
+
+/// Holds the other family's sync until it is dropped, in a proxy that syncs the families one after the other.
+pub fn hold_other_family() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    skips(Duty::IndependentFamilies).then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// How many endpoints a relay asks before it gives up.
+pub fn most_endpoints() -> usize {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::MostEndpoints(most)) = hook::active() {
+        return *most;
+    }
+    usize::MAX
 }

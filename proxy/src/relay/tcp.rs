@@ -17,6 +17,7 @@ use super::pipes::flow;
 use super::sockets::{prepare, reset};
 use super::stats::RelayStats;
 use crate::model::ObjectKey;
+use crate::mutants;
 use crate::plan::BackendSet;
 
 /// One backend's timeout while others are left: longer than a second, after which a lost SYN is repeated.
@@ -108,7 +109,8 @@ async fn serve_connection(client: &TcpStream, peer: SocketAddr, context: &Listen
 
 async fn connect(peer: SocketAddr, context: &ListenerContext) -> Option<TcpStream> {
     let client = peer.ip().to_canonical();
-    let candidates = context.choice().candidates(context.set, client, std::time::Instant::now());
+    let mut candidates = context.choice().candidates(context.set, client, std::time::Instant::now());
+    candidates.truncate(mutants::most_endpoints());
     let deadline = Instant::now() + WHOLE_PATIENCE;
     for (index, backend) in candidates.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -5,6 +5,7 @@ mod choice;
 mod endpoints;
 mod health;
 mod packets;
+mod promises;
 mod published;
 mod refusals;
 mod rules;
@@ -20,6 +21,7 @@ const PARTS: &[&[Mutant]] = &[
     health::MUTANTS,
     packets::MUTANTS,
     published::MUTANTS,
+    promises::MUTANTS,
     refusals::MUTANTS,
     rules::MUTANTS,
     settings::MUTANTS,
