@@ -83,6 +83,7 @@ pub(crate) fn find<'a>(
         [] => DestinationKind::Nothing,
         [(port, kind), others @ ..] if others.iter().all(|other| equivalent((port, *kind), *other)) => {
             reasons.add(kind.rule(), format!("{} is {}", question.to, port.name));
+            explain_protocol(ports, question, reasons);
             let elsewhere = *kind == FrontendKind::NodePort || outside;
             let node = owner.filter(|_| elsewhere).unwrap_or(home);
             DestinationKind::Service { port, kind: *kind, node }
@@ -92,6 +93,15 @@ pub(crate) fn find<'a>(
             DestinationKind::Shared
         }
         [_] => DestinationKind::Nothing,
+    }
+}
+
+/// Adds the rule on protocols if a service has the called address and number under another protocol.
+pub(crate) fn explain_protocol(ports: &PortIndex, question: &Question, reasons: &mut Reasons) {
+    let fixed = ports.at(question.to.ip()).filter(|port| port.port == question.to.port());
+    let mut others = fixed.filter(|port| port.name.protocol != question.protocol);
+    if let Some(other) = others.next() {
+        reasons.add(Rule::Protocols, format!("{} has the number under {}", other.name, other.name.protocol));
     }
 }
 

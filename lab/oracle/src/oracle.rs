@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use crate::address::{self, Family};
 use crate::arrival::{self, ServicePacket};
 use crate::delivery;
+use crate::endpoint::Endpoint;
 use crate::endpoints::{self, SlicesByService};
 use crate::firewall;
 use crate::frontend::{self, DestinationKind};
@@ -90,7 +91,7 @@ impl<'a> Oracle<'a> {
                 verdict
             }
             DestinationKind::Nothing => {
-                self.explain_nothing(question, reasons);
+                self.explain_nothing(ports, question, reasons);
                 PromisedVerdict::Untouched
             }
         }
@@ -129,6 +130,10 @@ impl<'a> Oracle<'a> {
             reasons.add(Rule::NoLocalEndpoints, format!("{} on {}", port.name, arrival.node));
             return PromisedVerdict::Drop;
         }
+        let differ = endpoints.iter().any(|endpoint| Some(endpoint.address.port()) != first_port(&endpoints));
+        if differ || !port.name.port.is_empty() {
+            reasons.add(Rule::TargetPort, port.name.to_string());
+        }
         PromisedVerdict::Deliver(delivery::deliver(self.world, case, &chosen, reasons))
     }
 
@@ -139,8 +144,9 @@ impl<'a> Oracle<'a> {
     }
 
     /// Adds the rules by which a destination that objects mention belongs to no service.
-    fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
+    fn explain_nothing(&self, ports: &PortIndex, question: &Question, reasons: &mut Reasons) {
         reasons.add(Rule::NoService, question.to.to_string());
+        frontend::explain_protocol(ports, question, reasons);
         let (to, family) = (question.to.ip(), Family::of(question.to.ip()));
         for service in self.mentions.get(&to).into_iter().flatten() {
             let name = service.metadata.name.as_deref().unwrap_or_default();
@@ -166,4 +172,8 @@ impl<'a> Oracle<'a> {
             }
         }
     }
+}
+
+fn first_port(endpoints: &[Endpoint]) -> Option<u16> {
+    endpoints.first().map(|endpoint| endpoint.address.port())
 }

@@ -41,17 +41,14 @@ pub(crate) fn select<'a>(
     reasons: &mut Reasons,
 ) -> Vec<&'a Endpoint> {
     let local = |reasons: &mut Reasons| {
+        explain_local(endpoints, reasons);
         let mine = endpoints.iter().filter(|endpoint| endpoint.is_local(here.node)).collect();
         usable(mine, reasons)
     };
     let all = |reasons: &mut Reasons| {
-        let ready: Vec<&Endpoint> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
+        let usable = usable(endpoints.iter().collect(), reasons);
         // Topology hints do not apply to terminating endpoints.
-        if ready.is_empty() {
-            usable(endpoints.iter().collect(), reasons)
-        } else {
-            topology::filter(ready, here, reasons)
-        }
+        if usable.iter().any(|endpoint| endpoint.ready) { topology::filter(usable, here, reasons) } else { usable }
     };
     match reach {
         Reach::All => all(reasons),
@@ -63,6 +60,17 @@ pub(crate) fn select<'a>(
     }
 }
 
+/// Adds the rules by which policy Local passes over something that the endpoints say, or do not say.
+fn explain_local(endpoints: &[Endpoint], reasons: &mut Reasons) {
+    let with_hints = |endpoint: &&Endpoint| !endpoint.for_nodes.is_empty() || !endpoint.for_zones.is_empty();
+    if let Some(endpoint) = endpoints.iter().filter(|endpoint| endpoint.ready).find(with_hints) {
+        reasons.add(Rule::LocalBeforeHints, endpoint.address.to_string());
+    }
+    if let Some(endpoint) = endpoints.iter().find(|endpoint| endpoint.node.is_none()) {
+        reasons.add(Rule::WithoutNode, endpoint.address.to_string());
+    }
+}
+
 pub(crate) fn any_usable(endpoints: &[Endpoint]) -> bool {
     endpoints.iter().any(|endpoint| endpoint.ready || endpoint.fallback)
 }
@@ -70,6 +78,9 @@ pub(crate) fn any_usable(endpoints: &[Endpoint]) -> bool {
 fn usable<'a>(endpoints: Vec<&'a Endpoint>, reasons: &mut Reasons) -> Vec<&'a Endpoint> {
     let ready: Vec<&Endpoint> = endpoints.iter().copied().filter(|endpoint| endpoint.ready).collect();
     if !ready.is_empty() {
+        if ready.len() < endpoints.len() {
+            reasons.add(Rule::Ready, format!("{} of {}", ready.len(), endpoints.len()));
+        }
         return ready;
     }
     let fallback: Vec<&Endpoint> = endpoints.into_iter().filter(|endpoint| endpoint.fallback).collect();

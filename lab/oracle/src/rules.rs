@@ -28,6 +28,7 @@ pub enum Rule {
     ExternalIpsShut,
     LoadBalancerIp,
     LoadBalancerProxies,
+    Protocols,
     NoService,
     Shared,
     Undecided,
@@ -45,9 +46,12 @@ pub enum Rule {
     Merged,
     Reused,
     Contradiction,
+    TargetPort,
+    WithoutNode,
     NodeHints,
     ZoneHints,
     NoHints,
+    LocalBeforeHints,
     ClusterPolicy,
     InternalLocal,
     ExternalLocal,
@@ -98,7 +102,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
 
 /// The rows, in the order of the variants.
 #[rustfmt::skip]
-const TABLE: [RuleRow; 52] = [
+const TABLE: [RuleRow; 56] = [
     row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
     row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
     row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
@@ -108,6 +112,7 @@ const TABLE: [RuleRow; 52] = [
     row(Rule::ExternalIpsShut, PromisePart::Frontend, "external-ips-shut", "with the feature gate AllowServiceExternalIPs off nodes do not look at external IPs", "KEP-5707"),
     row(Rule::LoadBalancerIp, PromisePart::Frontend, "load-balancer-ip", "with ipMode VIP, or none, packets reach the node with the load balancer's address, which is the service's", "API LoadBalancerIngress.ipMode; KEP-1860"),
     row(Rule::LoadBalancerProxies, PromisePart::Frontend, "load-balancer-proxies", "with ipMode Proxy, or one that is not known, the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860; upstream's IsVIPMode"),
+    row(Rule::Protocols, PromisePart::Frontend, "protocols", "one number under two protocols is two ports, each with its own endpoints; a protocol that the service does not have is not served", "page concepts/services-networking/service, Port definitions; upstream's e2e test 'should serve endpoints on same port and different protocols'"),
     row(Rule::NoService, PromisePart::Frontend, "no-service", "what goes to no service's address and port is not touched", "page reference/networking/virtual-ips: only traffic to a service's address and port is captured"),
     row(Rule::Shared, PromisePart::Frontend, "shared", "an address and port that several Services claim goes to the Service whose cluster IP it is, else to the oldest, else to the first by name", "docs/limitations.md; no page says who wins, and KEP-5707 (external IPs) and CVE-2020-8554 warn of it"),
     row(Rule::Undecided, PromisePart::Frontend, "undecided", "where a service's own address meets another's node port, or its own address of another kind, no page says which it is", "none"),
@@ -125,9 +130,12 @@ const TABLE: [RuleRow; 52] = [
     row(Rule::Merged, PromisePart::Endpoints, "merged", "an endpoint in several slices counts once", "page concepts/services-networking/endpoint-slices, Duplicate endpoints"),
     row(Rule::Reused, PromisePart::Endpoints, "reused", "of an address that a terminating endpoint and another one have, the other one is right", "kubernetes#135266, decided by #135593 (1.36): a pod's address may be given to the next pod while it terminates"),
     row(Rule::Contradiction, PromisePart::Endpoints, "contradiction", "copies of an endpoint that contradict each other, all of them terminating or none: no page says which is right", "page concepts/services-networking/endpoint-slices, Duplicate endpoints, is silent; kubernetes#135593 calls it undefined"),
+    row(Rule::TargetPort, PromisePart::Endpoints, "target-port", "each port of a service has its own target port, and endpoints may have different numbers for it", "page concepts/services-networking/service, Port definitions; API EndpointPort.name; upstream's e2e test 'should support named targetPorts that resolve to different ports on different endpoints'"),
+    row(Rule::WithoutNode, PromisePart::Endpoints, "without-node", "an endpoint that names no node is local to no node", "API Endpoint.nodeName: it tells which endpoints are local to a node"),
     row(Rule::NodeHints, PromisePart::Endpoints, "node-hints", "where every ready endpoint names nodes, and one names this node, those that do get the traffic", "API EndpointHints.forNodes; KEP-3015"),
     row(Rule::ZoneHints, PromisePart::Endpoints, "zone-hints", "where every ready endpoint names zones, and one names this node's zone, those that do get the traffic", "page concepts/services-networking/topology-aware-routing, kube-proxy; API EndpointHints.forZones"),
     row(Rule::NoHints, PromisePart::Endpoints, "no-hints", "an endpoint without a hint, or no hint for here, and hints count for nothing", "page concepts/services-networking/topology-aware-routing, Safeguards"),
+    row(Rule::LocalBeforeHints, PromisePart::Endpoints, "local-before-hints", "where policy Local applies, hints count for nothing", "page concepts/services-networking/topology-aware-routing, Constraints; KEP-2086, Overlap with topology-aware routing; KEP-4444"),
     row(Rule::ClusterPolicy, PromisePart::Endpoints, "cluster-policy", "policy Cluster: all endpoints, wherever they are", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
     row(Rule::InternalLocal, PromisePart::Endpoints, "internal-local", "internalTrafficPolicy Local: a cluster IP leads to endpoints of the same node only", "API ServiceSpec.internalTrafficPolicy; page concepts/services-networking/service-traffic-policy"),
     row(Rule::ExternalLocal, PromisePart::Endpoints, "external-local", "externalTrafficPolicy Local: what comes from outside goes to the node's own endpoints, with the client's address", "API ServiceSpec.externalTrafficPolicy; page tasks/access-application-cluster/create-external-load-balancer, Preserving the client source IP"),

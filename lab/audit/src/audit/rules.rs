@@ -53,7 +53,7 @@ pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
 }
 
 fn is_usual(rule: Rule) -> bool {
-    matches!(rule, Rule::Ready | Rule::ClusterPolicy)
+    matches!(rule, Rule::Ready | Rule::TargetPort | Rule::ClusterPolicy)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ fn every_address_of_a_service_delivers() {
         lb@node-b              | 172.18.0.3:30080     | web*1/1>node-b | node-port
         # Nobody's.
         pod/caller-b           | 10.96.0.1:81         | untouched      | no-service
-        pod/caller-b           | 10.96.0.1:80/UDP     | untouched      | no-service
+        pod/caller-b           | 10.96.0.1:80/UDP     | untouched      | protocols
         pod/caller-b           | 198.51.100.7:30080   | untouched
         pod/caller-b           | 172.18.0.3:80        | untouched
         pod/caller-b           | 10.244.1.5:80        | untouched

@@ -26,6 +26,14 @@ fn ready_endpoints_come_before_terminating_ones() {
     for (endpoints, promise) in rows {
         with(endpoints).expect(&format!("pod/caller-c | 10.96.0.1:80 | {promise}"));
     }
+    with(&["x@node-a", "y@node-b unready"]).expect("pod/caller-c | 10.96.0.1:80 | x*1/1>client | ready");
+}
+
+#[test]
+fn endpoints_have_target_ports_of_their_own() {
+    with(&["x@node-a"])
+        .slice("web", "[{port: 9090}]", &["y@node-b"])
+        .expect("pod/caller-c | 10.96.0.1:80 | x*1/2>client, y*1/2>client | target-port");
 }
 
 #[test]

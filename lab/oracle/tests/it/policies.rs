@@ -103,7 +103,7 @@ fn under_local_terminating_local_endpoints_serve() {
 fn an_endpoint_without_a_node_is_never_local() {
     TestCluster::web("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
         "
-        client/laptop@node-a | 203.0.113.1:80 | drop
+        client/laptop@node-a | 203.0.113.1:80 | drop | without-node
         pod/caller-a         | 203.0.113.1:80 | x*1/1>client
         ",
     );

@@ -86,7 +86,7 @@ fn policy_local_ignores_hints() {
         "
         pod/caller-a         | 10.96.0.1:80    | x*1/1>client | internal-local
         pod/caller-a         | 198.51.100.7:80 | y*1/1>client | zone-hints
-        client/laptop@node-a | 198.51.100.7:80 | x*1/1>client | external-local
+        client/laptop@node-a | 198.51.100.7:80 | x*1/1>client | local-before-hints
         ",
     );
 }
