@@ -1,7 +1,7 @@
 //! Everything that a service proxy must do. Each promise has a permanent number, so that cards of two versions compare.
 //!
-//! Numbers below 700 are the oracle's rules about single packets; from 700 on: changes, restarts, faults. Numbers of
-//! removed promises are never reused.
+//! Numbers below 700 are the oracle's rules about single packets, and what the proxy reports of itself; from 700 on:
+//! changes, restarts, faults. Numbers of removed promises are never reused.
 
 use svclab_oracle::Rule;
 
@@ -28,7 +28,7 @@ impl Promise {
                 says: rule.says(),
                 source: rule.source(),
             });
-            rules.chain(OVER_TIME).collect()
+            rules.chain(BESIDES).collect()
         });
         ALL.iter()
     }
@@ -75,7 +75,7 @@ impl Promise {
 
 /// The oracle's rules with their numbers, without those that give no verdict: `undecided`, `contradiction`,
 /// `node-port-addresses-other-family`.
-const RULES: [(u16, Rule); 49] = [
+const RULES: [(u16, Rule); 53] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
     (103, Rule::ExternalIp),
@@ -95,6 +95,7 @@ const RULES: [(u16, Rule); 49] = [
     (117, Rule::UnusedClusterIp),
     (118, Rule::Shared),
     (119, Rule::OtherPortOfVip),
+    (120, Rule::Protocols),
     (201, Rule::Ready),
     (202, Rule::Terminating),
     (203, Rule::Merged),
@@ -107,6 +108,9 @@ const RULES: [(u16, Rule); 49] = [
     (210, Rule::NodeHints),
     (211, Rule::NoHints),
     (212, Rule::OneListPerServer),
+    (213, Rule::TargetPort),
+    (214, Rule::LocalBeforeHints),
+    (215, Rule::WithoutNode),
     (301, Rule::NoEndpoints),
     (302, Rule::NoLocalEndpoints),
     (303, Rule::SourceRanges),
@@ -132,8 +136,10 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 }
 
 #[rustfmt::skip]
-const OVER_TIME: [Promise; 29] = [
+const BESIDES: [Promise; 35] = [
     promise(602, "drained-node", "a node that is about to be deleted answers 503 on the proxy's /healthz and still serves what arrives", "KEP-3836"),
+    promise(603, "proxy-health", "/healthz and /livez of the proxy answer 200 while its rules are up to date, on every address and in each family of the node, and 503 while they are not", "KEP-3836, Summary; page reference/config-api/kube-proxy-config.v1alpha1, healthzBindAddress"),
+    promise(604, "proxy-mode", "the proxy names its mode at /proxyMode of its metrics address", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP; upstream's e2e test 'should check kube-proxy urls'"),
     promise(701, "endpoint-changes", "while endpoints are added and removed, no connection is refused, reset or sent to a removed endpoint, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
     promise(702, "udp-flows", "a UDP flow stays with its endpoint while that exists, and moves to another one as soon as it is removed", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when server pod cycles'"),
     promise(703, "drain", "in IPVS mode a connection outlives its endpoint's removal", "kubernetes#57841, graceful termination"),
@@ -148,7 +154,11 @@ const OVER_TIME: [Promise; 29] = [
     promise(712, "flowtable", "long connections may bypass the rules by a flowtable, and still follow changes", "KEP-4963"),
     promise(713, "next-endpoint", "in userspace mode the proxy skips an endpoint that refuses", "page reference/networking/virtual-ips of 1.25, userspace proxy mode"),
     promise(714, "strict-arp", "in IPVS mode with strictARP no node answers ARP for services' addresses", "page reference/config-api/kube-proxy-config.v1alpha1, ipvs.strictARP"),
-    promise(731, "payload", "requests and answers of any size arrive whole, in segments or in fragments, also where a link on the way is narrower than the client's", "docs/scenario-list.md; RFC 1191, RFC 8201"),
+    promise(716, "policy-changes", "a changed traffic policy, session affinity or health check port is in force at once for new connections", "upstream's e2e tests 'should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes', 'should be able to switch session affinity for service with type clusterIP'"),
+    promise(717, "connections-stay", "an open connection stays with its endpoint while that exists, also when it is not ready or terminates, and when others are added", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669, Design Details"),
+    promise(722, "early-udp-flows", "a UDP flow that began before the service had a ready endpoint reaches it, and follows a changed target port", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when initial unready endpoints get ready', 'should be able to cleanup conntrack entries when UDP service target port changes for a NodePort service'"),
+    promise(723, "conntrack-timeouts", "the node's timeouts of tracked connections are those of the configuration", "page reference/config-api/kube-proxy-config.v1alpha1, conntrack.tcpCloseWaitTimeout; upstream's e2e test 'should set TCP CLOSE_WAIT timeout'"),
+    promise(731, "payload", "requests and answers of any size arrive whole, in segments or in fragments, also where a link on the way is narrower than the client's", "upstream's e2e tests 'should be able to handle large requests: http' and 'udp'; RFC 1191, RFC 8201"),
     promise(732, "packet-fields", "the proxy leaves a packet's DSCP, its segment size and other programs' bits of the mark alone, and its own bit is gone when the packet leaves the node", "kubernetes#19983, kubernetes#92035; page reference/config-api/kube-proxy-config.v1alpha1, iptables.masqueradeBit"),
     promise(733, "source-ports", "clients that use one source port are told apart, also where a node masquerades them", "kubernetes#76699, kubernetes#78547"),
     promise(734, "firewalls", "behind policies of INPUT and FORWARD that drop, a node forwards services' packets, and its own requests are answered", "kubernetes#39823, kubernetes#97225"),

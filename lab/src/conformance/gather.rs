@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict, SCHEMA_VERSION};
+use super::{
+    BREACHES, Breach, Card, CardFigures, Cell, ModeCard, MutantCount, NotRun, PromiseRow, PromiseVerdict,
+    SCHEMA_VERSION,
+};
 use crate::promises::{Promise, STARTS};
 use crate::report::{Audited, Figures, RunRecord, ScenarioRecord, StepRecord, VerdictWord, WAITS};
 
@@ -245,6 +248,7 @@ impl Gatherer {
             seed: self.seed,
             modes: self.modes.into_iter().map(|(name, mode)| mode.card(name)).collect(),
             promises: rows,
+            mutants: MutantCount::default(),
         }
     }
 }

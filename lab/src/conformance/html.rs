@@ -14,7 +14,9 @@ pub fn render(card: &Card) -> String {
             (true, false) => ("verdict bad", "promises were broken"),
         };
         html.leaf("p", class, words);
-        html.list(card.modes.iter().map(|mode| summary(card, mode)).collect::<Vec<_>>().iter().map(String::as_str));
+        let summaries = card.modes.iter().map(|mode| summary(card, mode));
+        let lines: Vec<String> = summaries.chain([card.mutants.line()]).collect();
+        html.list(lines.iter().map(String::as_str));
         html.list(PromiseVerdict::ALL.iter().map(|verdict| verdict.means()));
         for chapter in chapters(card) {
             table(html, card, chapter);
@@ -44,7 +46,8 @@ fn table(html: &mut Html, card: &Card, chapter: &str) {
         html.element("thead", &[], |html| {
             html.element("tr", &[], |html| {
                 let modes = card.modes.iter().map(|mode| mode.mode.as_str());
-                ["", "Promise"].into_iter().chain(modes).chain(["Source"]).for_each(|name| html.leaf("th", "", name));
+                let after = ["Wrong proxies", "Judged by", "Source"];
+                ["", "Promise"].into_iter().chain(modes).chain(after).for_each(|name| html.leaf("th", "", name));
             });
         });
         html.element("tbody", &[], |html| {
@@ -59,6 +62,8 @@ fn table(html: &mut Html, card: &Card, chapter: &str) {
                             }
                         });
                     }
+                    html.leaf("td", "number", &row.judges.mutants.len().to_string());
+                    html.leaf("td", "soft", &row.judges.line());
                     html.element("td", &[("class", "soft")], |html| source(html, row));
                 });
             }

@@ -15,6 +15,7 @@ pub fn render(card: &Card) -> String {
     for mode in &card.modes {
         let _ = writeln!(text, "- {}", plain(&summary(card, mode)));
     }
+    let _ = writeln!(text, "- {}", plain(&card.mutants.line()));
     let _ = writeln!(text);
     for verdict in PromiseVerdict::ALL {
         let _ = writeln!(text, "- {}", verdict.means());
@@ -32,14 +33,20 @@ fn table(card: &Card, text: &mut String) {
     for row in card.promises.iter().filter(|row| !row.cells.is_empty()) {
         if row.chapter() != chapter {
             chapter = row.chapter();
-            let _ = writeln!(text, "\n## {chapter}\n\n| | promise | {} | source |", modes.join(" | "));
-            let _ = writeln!(text, "| ---: | --- | {} | --- |", vec!["---"; modes.len()].join(" | "));
+            let _ = writeln!(
+                text,
+                "\n## {chapter}\n\n| | promise | {} | wrong proxies | judged by | source |",
+                modes.join(" | ")
+            );
+            let _ = writeln!(text, "| ---: | --- | {} | ---: | --- | --- |", vec!["---"; modes.len()].join(" | "));
         }
         let cells: Vec<&str> =
             modes.iter().map(|mode| row.cells.get(*mode).map_or("", |cell| cell.verdict.word())).collect();
         let cells = cells.join(" | ");
-        let _ =
-            writeln!(text, "| {} | {} | {cells} | {} |", row.number, cell(&row.says), source(row).replace('|', "\\|"));
+        let (mutants, judges) = (row.judges.mutants.len(), cell(&row.judges.line()));
+        let source = source(row).replace('|', "\\|");
+        let (number, says) = (row.number, cell(&row.says));
+        let _ = writeln!(text, "| {number} | {says} | {cells} | {mutants} | {judges} | {source} |");
     }
 }
 

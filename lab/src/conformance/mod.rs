@@ -4,6 +4,7 @@
 mod against;
 mod gather;
 mod html;
+pub mod judges;
 mod markdown;
 pub mod mutants;
 mod source;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use against::{VerdictChange, against};
 pub use gather::{Gatherer, OnlyGenerated};
 pub use html::render as html;
+pub use judges::{Judges, MutantCount};
 pub use markdown::render as markdown;
 pub use text::{promises, render as text};
 
@@ -38,6 +40,9 @@ pub struct Card {
     pub modes: Vec<ModeCard>,
     /// The promises, sorted by number.
     pub promises: Vec<PromiseRow>,
+    /// What the scenarios behind the card are worth.
+    #[serde(default)]
+    pub mutants: MutantCount,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -82,6 +87,8 @@ pub struct PromiseRow {
     pub id: String,
     pub says: String,
     pub source: String,
+    #[serde(default)]
+    pub judges: Judges,
     /// The results by mode, without modes to which the promise does not apply.
     pub cells: BTreeMap<String, Cell>,
 }
@@ -94,6 +101,7 @@ impl PromiseRow {
             id: promise.id.to_owned(),
             says: promise.says.to_owned(),
             source: promise.source.to_owned(),
+            judges: Judges::default(),
             cells: BTreeMap::new(),
         }
     }
@@ -189,6 +197,16 @@ pub struct Breach {
 }
 
 impl Card {
+    /// Adds who judges each promise, and how many wrong proxies the scenarios notice.
+    #[must_use]
+    pub fn with_judges(mut self) -> Card {
+        for row in &mut self.promises {
+            row.judges = judges::judges().get(&row.id).cloned().unwrap_or_default();
+        }
+        self.mutants = MutantCount::of_table();
+        self
+    }
+
     /// Counts promises with a verdict: Kubernetes' or those that only this project demands.
     #[must_use]
     pub fn count(&self, mode: &str, verdict: PromiseVerdict, kubernetes: bool) -> usize {

@@ -12,6 +12,9 @@ const END: &str = "<!-- end -->";
 const HEAD: &str =
     "| mutant | what the proxy does wrong | mode | noticed by | on | audit | breaks |\n|---|---|---|---|---|---|---|\n";
 
+/// Begins the proof that nothing can notice a mutant.
+pub const EQUIVALENT: &str = "equivalent: ";
+
 /// What notices a wrong proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MutantRow {
@@ -33,6 +36,12 @@ impl MutantRow {
     #[must_use]
     pub fn is_noticed(&self) -> bool {
         !self.on.is_empty()
+    }
+
+    /// Whether nothing can notice the mutant.
+    #[must_use]
+    pub fn is_equivalent(&self) -> bool {
+        self.noticed_by.starts_with(EQUIVALENT)
     }
 
     fn read(line: &str) -> Option<MutantRow> {

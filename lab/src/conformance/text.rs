@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{Breach, Card, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict};
+use super::{Breach, Card, Cell, Judges, ModeCard, MutantCount, NotRun, PromiseRow, PromiseVerdict, judges};
 use crate::promises::Promise;
 use crate::report::terminal::counted;
 
@@ -13,6 +13,7 @@ pub fn render(card: &Card) -> String {
     for mode in &card.modes {
         line(&mut text, format_args!("  {}", summary(card, mode)));
     }
+    line(&mut text, format_args!("  {}", card.mutants.line()));
     table(card, &mut text);
     for (row, mode, cell) in card.cells() {
         if !cell.breaches.is_empty() {
@@ -35,8 +36,20 @@ pub fn promises() -> String {
         }
         line(&mut text, format_args!("  {}  {:<28} {}", promise.number, promise.id, promise.says));
         line(&mut text, format_args!("       {:<28} [{}]", "", promise.source));
+        if let Some(judges) = judges::judges().get(promise.id) {
+            line(&mut text, format_args!("       {:<28} judged by: {}", "", judges.line()));
+            line(&mut text, format_args!("       {:<28} {}", "", broken_by(judges)));
+        }
     }
+    line(&mut text, format_args!("\n{}", MutantCount::of_table().line()));
     text
+}
+
+fn broken_by(judges: &Judges) -> String {
+    match judges.mutants.as_slice() {
+        [] => "broken by no wrong proxy".to_owned(),
+        mutants => format!("broken by: {}", mutants.join(", ")),
+    }
 }
 
 pub(super) fn summary(card: &Card, mode: &ModeCard) -> String {
@@ -67,14 +80,16 @@ fn table(card: &Card, text: &mut String) {
         if row.chapter() != chapter {
             chapter = row.chapter();
             let modes: String = card.modes.iter().map(|mode| format!("{:<10}", mode.mode)).collect();
-            line(text, format_args!("\n{chapter:<0$}  {1}", longest + 6, modes.trim_end()));
+            line(text, format_args!("\n{chapter:<0$}  {modes}wrong proxies  judged by", longest + 6));
         }
         let words: String = card
             .modes
             .iter()
             .map(|mode| format!("{:<10}", row.cells.get(&mode.mode).map_or("", |cell| cell.verdict.word())))
             .collect();
-        line(text, format_args!("  {} {:<longest$}  {}", row.number, row.id, words.trim_end()));
+        let (mutants, judges) = (row.judges.mutants.len(), row.judges.line());
+        let shown = format!("  {} {:<longest$}  {words}{mutants:<13}  {judges}", row.number, row.id);
+        line(text, format_args!("{}", shown.trim_end()));
     }
 }
 

@@ -130,7 +130,12 @@ impl Step {
         self.nodes.first().map_or("", String::as_str)
     }
 
-    fn kernel_only(&self) -> Option<KernelOnly> {
+    /// Whether a proxy can fail the step.
+    pub(crate) fn judges(&self) -> bool {
+        !self.key.expects.is_empty() || matches!(self.key.effect, Effect::Reads | Effect::ReadsOnce)
+    }
+
+    pub(crate) fn kernel_only(&self) -> Option<KernelOnly> {
         self.action.kernel_only().or(self.key.kernel_only)
     }
 

@@ -89,7 +89,7 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
         examination.measure()?;
     }
     examination.shrink()?;
-    let card = examination.gatherer.card();
+    let card = examination.gatherer.card().with_judges();
     written(args, &card)?;
     let worse = before.is_some_and(|before| differences(&card, &before));
     if let Some(stop) = signals::stop() {
