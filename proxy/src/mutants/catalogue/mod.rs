@@ -4,12 +4,17 @@ mod addresses;
 mod choice;
 mod endpoints;
 mod health;
+mod hints;
+mod memory;
 mod packets;
+mod policies;
+mod policy_changes;
 mod promises;
 mod published;
 mod refusals;
 mod rules;
 mod settings;
+mod sources;
 
 use super::Mutant;
 
@@ -19,12 +24,16 @@ const PARTS: &[&[Mutant]] = &[
     choice::MUTANTS,
     endpoints::MUTANTS,
     health::MUTANTS,
+    hints::MUTANTS,
     packets::MUTANTS,
-    published::MUTANTS,
+    policies::MUTANTS,
+    policy_changes::MUTANTS,
     promises::MUTANTS,
+    published::MUTANTS,
     refusals::MUTANTS,
     rules::MUTANTS,
     settings::MUTANTS,
+    sources::MUTANTS,
 ];
 
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
