@@ -42,6 +42,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::ServicePort(|_, port| port.external_policy = TrafficPolicy::Cluster),
     ),
     Mutant::new(
+        "policies-external-ignored-for-udp",
+        "ignores externalTrafficPolicy for UDP",
+        "local-policy",
+        Hook::ServicePort(|_, port| {
+            if port.name.protocol == Protocol::Udp {
+                port.external_policy = TrafficPolicy::Cluster;
+            }
+        }),
+    ),
+    Mutant::new(
+        "policies-unready-keeps-udp-flows",
+        "leaves UDP flows on an endpoint that is no longer ready",
+        "udp-stale",
+        Hook::Plan(|input, plan| {
+            if plan.name.protocol == Protocol::Udp {
+                plan.serving = input.endpoints.iter().map(|e| e.address).collect();
+            }
+        }),
+    ),
+    Mutant::new(
         "policies-internal-from-external",
         "applies externalTrafficPolicy to the cluster IP, too",
         "policy-changes",
