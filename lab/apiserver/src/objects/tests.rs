@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-use svclab_spec::VipMode;
+use svclab_spec::{PROXY_HEALTH_PORT, VipMode};
 
 use super::*;
 
@@ -141,10 +141,13 @@ fn a_load_balancer_gets_ports_address_and_health_check() {
     assert_eq!(vips.len(), 1);
     assert_eq!((vips[0].address.to_string().as_str(), vips[0].mode), ("203.0.113.1", VipMode::Vip));
     assert!((30_000..=32_767).contains(&vips[0].ports[0].2));
-    assert!(vips[0].health_check_node_port.is_some_and(|port| port != vips[0].ports[0].2));
+    let check = vips[0].health_check_port;
+    assert!((30_000..=32_767).contains(&check) && check != vips[0].ports[0].2, "{check}");
     let proxied = format!("{text}status: {{loadBalancer: {{ingress: [{{ipMode: Proxy}}]}}}}\n");
     apply(&mut store, &proxied).unwrap();
     assert_eq!(store.vips()[0].mode, VipMode::Proxy);
+    apply(&mut store, &text.replace("externalTrafficPolicy: Local", "externalTrafficPolicy: Cluster")).unwrap();
+    assert_eq!(store.vips()[0].health_check_port, PROXY_HEALTH_PORT);
 }
 
 #[test]

@@ -31,9 +31,13 @@ impl Backend for SimLab {
         false
     }
 
-    /// Skips proxying load balancers: the simulator models only routing ones.
+    /// Skips proxying load balancers and the API: the simulator has no such programs.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
         let file = match &step.action {
+            Action::Scan(_) if self.has_api => {
+                let why = "the Kubernetes API on the nodes' network, which is a program";
+                return Some(StepVerdict::NotSimulated(why.to_owned()));
+            }
             Action::Probe(file) => file.clone(),
             Action::Connect(file) => {
                 ProbeFile { family: file.family.clone(), ..ProbeFile::plain(&file.from, &file.to) }

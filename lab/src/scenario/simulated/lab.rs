@@ -82,6 +82,8 @@ pub struct SimLab {
     pub(super) counters: Option<RuleCounters>,
     pub(super) memories: BTreeMap<String, RelayMemory>,
     pub(super) silence: UdpTimeouts,
+    /// Whether the Kubernetes API is on the nodes' network.
+    pub(super) has_api: bool,
 }
 
 impl SimLab {
@@ -112,6 +114,7 @@ impl SimLab {
             counters: asks.then(RuleCounters::default),
             memories: BTreeMap::new(),
             silence: silence(proxy),
+            has_api: scenario.api_server.is_some(),
             store,
         };
         lab.program()?;

@@ -121,7 +121,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "table inet mutant {
   chain forward {
     type filter hook forward priority 1; policy accept;
-    ct original ip daddr 172.18.0.2 ct original proto-dst 8080 drop
+    ct original ip daddr 172.18.0.2 meta l4proto tcp ct original proto-dst 8080 drop
   }
 }
 ",
