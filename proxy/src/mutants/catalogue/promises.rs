@@ -1,8 +1,9 @@
 //! Promises that no other part of the catalogue breaks: what the proxy reports, starts, ends, delays and remembers.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use crate::config::{Conntrack, Mode};
@@ -77,6 +78,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::Skips(Duty::CleanupAfterOtherMode),
     )
     .only(&[Mode::Nftables, Mode::Iptables]),
+    Mutant::new(
+        "promises-first-of-one-address",
+        "uses the first of several endpoints of a slice that have one address, though it terminates",
+        "reused-address",
+        Hook::Change(first_of_one_address),
+    ),
     Mutant::new(
         "promises-deleted-rules-stay-away",
         "restores nothing that another program deletes",
@@ -212,4 +219,11 @@ fn forget_connections(_: &mut Batch) {
         // A mutant that cannot do so is no mutant, and no scenario notices it.
         let _ = Command::new("sh").args(["-c", script]).output();
     });
+}
+
+fn first_of_one_address(change: &mut Change) {
+    let Change::EndpointSlice(_, Some(slice)) = change else { return };
+    let mut seen = BTreeSet::new();
+    let endpoints = Arc::make_mut(slice).endpoints.iter_mut();
+    endpoints.for_each(|endpoints| endpoints.retain(|endpoint| seen.insert(endpoint.addresses.first().cloned())));
 }
