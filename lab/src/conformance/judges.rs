@@ -21,7 +21,7 @@ pub struct Judges {
     pub audit: bool,
     /// The scenarios with a step about the promise, which the kernel judges.
     pub scenarios: BTreeSet<String>,
-    /// Those of the scenarios with such a step that the simulator judges, too.
+    /// Those of the scenarios without a step that needs the kernel, up to the last one about the promise.
     pub simulator: BTreeSet<String>,
     /// Whether every run judges the promise: it is about the start of the proxies.
     pub every_run: bool,
@@ -106,13 +106,15 @@ fn scenario_name(path: &Path) -> String {
 fn add(judges: &mut BTreeMap<String, Judges>, name: &str, scenario: &Scenario) {
     let mut is_simulated = true;
     for step in &scenario.steps {
-        is_simulated &= !step.kernel_only().is_some_and(|lacking| lacking.later_steps_depend);
+        is_simulated &= step.kernel_only().is_none();
         let promise = step.promise.or(scenario.promise).filter(|_| step.judges());
         let Some(promise) = promise else { continue };
         let judges = judges.entry(promise.id.to_owned()).or_default();
         judges.scenarios.insert(name.to_owned());
-        if is_simulated && step.kernel_only().is_none() {
+        if is_simulated {
             judges.simulator.insert(name.to_owned());
+        } else {
+            judges.simulator.remove(name);
         }
     }
 }
@@ -144,9 +146,9 @@ manifests: |
   spec: {nodeName: node-a, containers: [{name: web, ports: [{containerPort: 80}]}]}
 steps:
 - {name: a, probe: {from: node/node-a, to: 'pod/web:80'}, expect: {answered: web}}
-- {name: b, promise: proxy-health, healthCheck: {node: node-a, path: /healthz}, expect: {status: 200}}
-- {name: c, promise: idle, terminate: web}
-- {name: d, exec: {on: node/node-a, command: ['true']}}
+- {name: b, promise: idle, terminate: web}
+- {name: c, promise: kept, probe: {from: node/node-a, to: 'pod/web:80'}, expect: {answered: web}}
+- {name: d, promise: proxy-health, healthCheck: {node: node-a, path: /healthz}, expect: {status: 200}}
 - {name: e, promise: kept, probe: {from: node/node-a, to: 'pod/web:80'}, expect: {answered: web}}
 ";
         let folder = tempfile::tempdir().unwrap();
