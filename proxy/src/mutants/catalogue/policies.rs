@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::Mode;
 use crate::model::Protocol;
 use crate::mutants::{Hook, Mutant, PlanInput};
 use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
@@ -52,15 +53,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }),
     ),
     Mutant::new(
-        "policies-unready-keeps-udp-flows",
-        "leaves UDP flows on an endpoint that is no longer ready",
+        "policies-udp-flows-stay",
+        "leaves UDP flows on endpoints that no longer serve",
         "udp-stale",
-        Hook::Plan(|input, plan| {
-            if plan.name.protocol == Protocol::Udp {
-                plan.serving = input.endpoints.iter().map(|e| e.address).collect();
-            }
-        }),
-    ),
+        Hook::Stale(|_, _| false),
+    )
+    .only(&[Mode::Iptables, Mode::Nftables]),
     Mutant::new(
         "policies-internal-from-external",
         "applies externalTrafficPolicy to the cluster IP, too",
