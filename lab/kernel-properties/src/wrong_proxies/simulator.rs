@@ -39,8 +39,8 @@ pub(super) fn first_red(mutant: &'static Mutant, scenarios: &[&Scenario], mode: 
         .next()
 }
 
+/// Returns the first failed step. What the simulator cannot read or carry out is no verdict: the kernel judges it.
 fn red_step(report: &ScenarioReport) -> Option<String> {
-    let is_red = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
-    let step = report.steps.iter().find(|step| is_red(&step.verdict)).map(|step| step.name.clone());
-    step.or_else(|| report.not_started.as_ref().map(|_| "the start".to_owned()))
+    let red = report.steps.iter().find(|step| matches!(step.verdict, StepVerdict::Failed(_)));
+    red.map(|step| step.name.clone())
 }

@@ -62,7 +62,7 @@ impl Documents {
         // The table has both families.
         let tables = mutants::tables_beside();
         if family == Family::V4 && !tables.is_empty() {
-            self.parts.push((DocumentKind::Tables, tables.to_owned()));
+            self.parts.push((DocumentKind::Tables, format!("{tables}\n")));
         }
         self
     }

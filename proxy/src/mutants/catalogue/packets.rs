@@ -149,8 +149,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "packet-fields",
         Hook::Rules(|chain, rules| {
             if chain == "KUBE-MARK-MASQ" {
-                let whole = RuleTarget::Mark { mark: 0x4000, mask: u32::MAX };
-                targets(rules, |target| matches!(target, RuleTarget::Mark { .. }), &whole);
+                for rule in rules {
+                    if let RuleTarget::Mark { mask, .. } = &mut rule.target {
+                        *mask = u32::MAX;
+                    }
+                }
             }
         }),
     )
