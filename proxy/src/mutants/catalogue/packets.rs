@@ -1,7 +1,7 @@
 //! What a proxy does to packets beside translating their addresses.
 
 use crate::config::Mode;
-use crate::model::Protocol;
+use crate::model::{Family, Protocol};
 use crate::mutants::{Hook, Mutant};
 use crate::nftables::Statement;
 use crate::ruleset::{Match, Rule, RuleTarget};
@@ -275,10 +275,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "packets-sctp-ipv4-only",
         "serves SCTP over IPv4 only",
         "sctp",
-        Hook::Plan(|input, plan| {
-            let is_sctp = plan.name.protocol == Protocol::Sctp;
-            if is_sctp && input.state.family() == crate::model::Family::V6 {
-                plan.cluster_backends.clear();
+        Hook::Endpoints(|state, port, endpoints| {
+            if port.name.protocol == Protocol::Sctp && state.family() == Family::V6 {
+                endpoints.clear();
             }
         }),
     )
