@@ -156,10 +156,9 @@ impl Cluster {
         if !node.second.is_empty() {
             host = host.interface(with_addresses(SECOND, &node.second));
         }
-        if !state.addresses.is_empty() {
-            let device = HostInterface::new("kube-ipvs0");
-            host = host.interface(state.addresses.iter().fold(device, |device, own| device.with(*own)));
-        }
+        // Without addresses, too: links of pods keep their places when the first address is added.
+        let device = HostInterface::new("kube-ipvs0");
+        host = host.interface(state.addresses.iter().fold(device, |device, own| device.with(*own)));
         host = self.pod_links(host, node).rules(state.v4.clone()).rules(state.v6.clone());
         host = host.nft(state.nft.clone());
         host = host.sets(state.sets.clone()).virtual_services(state.servers.clone());
