@@ -4,6 +4,7 @@ pub mod daemon;
 pub mod events;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod habits;
 pub mod health;
 pub mod http;
 pub mod kernel;

@@ -15,6 +15,7 @@ use super::settings::{ObjectOrigin, ResolvedSettings};
 use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::daemon::{Daemon, HealthChecks, LeftoverCleanup, Runner, StopSignals};
 use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::habits::{self, Habit};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::ConnectionLimit;
 use crate::kernel;
@@ -76,6 +77,9 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     let shares = DescriptorShares::of(descriptors);
     let start_up = StartContext { shares, about, instance };
     prepare_kernel(&mut config)?;
+    if habits::has(Habit::FlushesAtStart) {
+        super::cleanup::run(&config)?;
+    }
     program_tables_beside()?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
         // A refusal is expected in a user namespace.

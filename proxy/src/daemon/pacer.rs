@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::habits::{self, Habit};
+
 /// Consecutive syncs without a wait, as in kube-proxy's bounded-frequency runner.
 const BURST: u32 = 2;
 /// The pause after the first failure; doubles with each further one.
@@ -34,7 +36,8 @@ impl SyncPacer {
     }
 
     pub fn failed(&mut self, now: Instant) {
-        let wait = self.retry.map_or(FIRST_RETRY, |(wait, _)| (wait * 2).min(self.longest_retry));
+        let first = if habits::has(Habit::GivesUp) { Duration::from_secs(3600) } else { FIRST_RETRY };
+        let wait = self.retry.map_or(first, |(wait, _)| (wait * 2).min(self.longest_retry));
         self.retry = Some((wait, now + wait));
         self.take(now);
     }

@@ -22,6 +22,7 @@ use super::schedule::Schedule;
 use super::spared_ranges::SparedRanges;
 use crate::config::Config;
 use crate::events::Recorder;
+use crate::habits::{self, Habit};
 use crate::health::{AppliedVersions, HealthState};
 use crate::kernel::addresses::Addresses;
 use crate::kernel::conntrack::Conntrack;
@@ -113,7 +114,9 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             let (first_synced, families) = (running.first_synced, running.shared.families);
             let has_listened = running.runner.watch.listens();
             let listens = first_synced.is_some() && has_listened && !running.schedule.is_check_scheduled();
-            let hears = first_synced.is_some() && !running.schedule.is_read_scheduled();
+            let hears = first_synced.is_some()
+                && !running.schedule.is_read_scheduled()
+                && !habits::has(Habit::AddressesAreNotWatched);
             tokio::select! {
                 delivery = inbox.recv() => match delivery {
                     Some(delivery) => running.take(delivery),
@@ -318,7 +321,8 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
 
     fn report_due(&self) {
         let family = &self.runner.family;
-        if family.is_due() || self.schedule.is_repair_scheduled() {
+        let is_due = family.is_due() || self.schedule.is_repair_scheduled();
+        if is_due && !habits::has(Habit::ReportsAhead) {
             self.shared.health.queued(family.family());
         } else {
             self.shared.health.synced(family.family(), &self.seen);
@@ -378,7 +382,9 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         let anew = std::mem::take(&mut cleanup.is_new);
         let flows = &cleanup.flows;
         let work = |runner: &mut Runner<M, C>| {
-            runner.conntrack.delete_some(family, &filters(flows), anew, &|flow| mutants::is_stale(flows, flow))
+            runner
+                .conntrack
+                .delete_some(family, &mutants::dumps(filters(flows)), anew, &|flow| mutants::is_stale(flows, flow))
         };
         match self.blocking(work) {
             Ok(piece) => {

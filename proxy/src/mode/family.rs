@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::companion::Companion;
 use super::{Mode, Plans};
 use crate::config::{Config, NodeAddresses};
+use crate::habits::{self, Habit};
 use crate::model::{Change, Family, ObjectKey, ServicePortName};
 use crate::mutants;
 use crate::plan::conntrack_index::ConntrackIndex;
@@ -290,8 +291,12 @@ impl<M: Mode> FamilyProxy<M> {
 
     fn partial(&mut self, pending: &BTreeSet<ServicePortName>) -> Result<SyncReport, M::Error> {
         let planner = self.planner();
-        let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
+        let mut changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
             pending.iter().map(|name| (name.clone(), planner.plan(name))).collect();
+        if habits::has(Habit::PartialSyncForgets) {
+            let others = self.state.service_ports().filter(|port| !pending.contains(&port.name));
+            changed.extend(others.map(|port| (port.name.clone(), None)));
+        }
         changed.iter().for_each(|(name, plan)| self.records.record(name, plan.as_ref()));
         self.companions.iter_mut().for_each(|companion| companion.partial(&changed));
         self.mode.partial(changed)

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::HealthFacts;
 use crate::config::{Config, Mode};
+use crate::habits::{self, Habit};
 use crate::model::{Batch, Change, Flow, ServicePortName};
 use crate::mutants::Duty;
 use crate::nftables;
@@ -62,6 +63,7 @@ pub enum Hook {
     Skips(Duty),
     /// How many endpoints a relay asks.
     MostEndpoints(usize),
+    Habit(Habit),
 }
 
 /// What a [`ServicePortPlan`] was made from.
@@ -100,6 +102,7 @@ impl Mutant {
                 | Hook::Health(..)
                 | Hook::Skips(_)
                 | Hook::MostEndpoints(_)
+                | Hook::Habit(_)
         );
         !self.remembers && !is_of_daemon
     }
@@ -120,6 +123,9 @@ thread_local! {
 /// Makes this process the mutant, for good.
 pub fn activate(mutant: &'static Mutant) {
     OF_PROCESS.get_or_init(|| mutant);
+    if let Hook::Habit(habit) = mutant.hook {
+        habits::adopt(habit);
+    }
 }
 
 /// Ends the mutant of [`activate_for_thread`] when dropped.

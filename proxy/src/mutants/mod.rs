@@ -16,7 +16,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::config::Config;
-use crate::model::{Batch, Change, Flow, ServicePortName};
+use crate::habits::{self, Habit};
+use crate::kernel::conntrack::FlowFilter;
+use crate::model::{Batch, Change, Flow, Protocol, ServicePortName};
 use crate::nftables;
 use crate::plan::stale_flows::StaleFlowFilter;
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -117,6 +119,15 @@ pub fn pending(state: &State, service_ports: &mut BTreeSet<ServicePortName>) {
     seam!(Pending(state, service_ports));
 }
 
+/// The dumps of conntrack entries; all entries if a mutant judges flows, so that it may judge live ones.
+pub fn dumps(filters: Vec<FlowFilter>) -> Vec<FlowFilter> {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Stale(_)) = hook::active() {
+        return Protocol::ALL.map(FlowFilter::Protocol).into();
+    }
+    filters
+}
+
 /// How long a sync waits before it begins. `full`: the sync compares all rules.
 pub fn delay(full: bool) -> Duration {
     #[cfg(debug_assertions)]
@@ -124,7 +135,7 @@ pub fn delay(full: bool) -> Duration {
         return turn(full);
     }
     let _ = full;
-    Duration::ZERO
+    if habits::has(Habit::ReportsAhead) { Duration::from_secs(1) } else { Duration::ZERO }
 }
 
 pub fn is_stale(filter: &StaleFlowFilter, flow: &Flow) -> bool {

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::NodePortScope;
 use super::conntrack_index::DueFlows;
+use crate::habits::{self, Habit};
 use crate::model::Protocol;
 pub use crate::model::{Flow, Frontend};
 use crate::state::endpoints::Endpoint;
@@ -20,6 +21,9 @@ use crate::state::service::ServicePort;
 type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
 
 pub fn keeps_flows(protocol: Protocol, endpoint: &Endpoint) -> bool {
+    if habits::has(Habit::FlowsNeedPresence) || habits::has(Habit::FlowsNeedReadiness) && !endpoint.ready {
+        return habits::has(Habit::FlowsNeedPresence);
+    }
     protocol == Protocol::Sctp || endpoint.serving
 }
 
@@ -95,13 +99,25 @@ impl StaleFlowFilter {
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let address = (flow.protocol, Frontend::Address(flow.destination));
         let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
-        let on_node = self.node_addresses.contains(&flow.destination.ip());
-        let serving = self.serving.get(&address).or_else(|| self.serving.get(&node_port).filter(|_| on_node));
-        match serving {
+        let on_node = self.is_of_node(flow.destination.ip());
+        match self.servers_of(flow) {
             Some(servers) => !servers.contains(&flow.server),
             // An untranslated flow reached another program.
             None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
         }
+    }
+
+    /// Returns the servers of a flow's frontend; `None` if the frontend was removed, or is not judged.
+    pub fn servers_of(&self, flow: &Flow) -> Option<&BTreeSet<SocketAddr>> {
+        let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
+        let on_node = self.is_of_node(flow.destination.ip());
+        let serving = self.serving.get(&(flow.protocol, Frontend::Address(flow.destination)));
+        serving.or_else(|| self.serving.get(&node_port).filter(|_| on_node))
+    }
+
+    /// Whether this is an address of the node that accepts node ports.
+    pub fn is_of_node(&self, address: IpAddr) -> bool {
+        self.node_addresses.contains(&address)
     }
 }
 

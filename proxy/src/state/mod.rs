@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
+use crate::habits::{self, Habit};
 use crate::model::{Change, Family, ObjectKey, ServicePortName, parse_ip};
 use crate::removed_objects::RemovedObjects;
 pub use changed::ChangedPorts;
@@ -234,7 +235,10 @@ impl State {
 
     /// Returns whether an existing Service changed.
     fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) -> bool {
-        if let Some(owner) = self.slice_owner.remove(key) {
+        let stays = |owner: &String| {
+            habits::has(Habit::MovedSlicesStay) && slice.as_ref().is_some_and(|slice| slice.service != *owner)
+        };
+        if let Some(owner) = self.slice_owner.remove(key).filter(|owner| !stays(owner)) {
             let service = ObjectKey { namespace: key.namespace.clone(), name: owner };
             let before = self.slices.get_mut(&service).and_then(|slices| {
                 let at = slices.binary_search_by(|(name, _)| name.cmp(&key.name)).ok()?;
@@ -260,6 +264,9 @@ impl State {
 
     fn insert_slice(&mut self, key: &ObjectKey, slice: Slice, mark: bool) -> bool {
         let service = ObjectKey { namespace: key.namespace.clone(), name: slice.service.clone() };
+        if habits::has(Habit::EarlySlicesAreDropped) && !self.services.contains_key(&service) {
+            return false;
+        }
         self.other_machines_changed |= mark && is_api_server(&service);
         let changed = mark && self.mark_service(&service);
         self.slice_owner.insert(key.clone(), slice.service.clone());

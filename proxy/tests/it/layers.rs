@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 /// Modules, each after those that it uses.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 25] = [
     "model",
+    "habits",
     "port_range",
     "small_file",
     "removed_objects",

@@ -3,8 +3,10 @@
 mod addresses;
 mod choice;
 mod endpoints;
+mod flows;
 mod health;
 mod hints;
+mod machines;
 mod memory;
 mod packets;
 mod policies;
@@ -15,6 +17,7 @@ mod refusals;
 mod rules;
 mod settings;
 mod sources;
+mod timing;
 
 use super::Mutant;
 
@@ -23,8 +26,10 @@ const PARTS: &[&[Mutant]] = &[
     addresses::MUTANTS,
     choice::MUTANTS,
     endpoints::MUTANTS,
+    flows::MUTANTS,
     health::MUTANTS,
     hints::MUTANTS,
+    machines::MUTANTS,
     packets::MUTANTS,
     policies::MUTANTS,
     policy_changes::MUTANTS,
@@ -34,6 +39,7 @@ const PARTS: &[&[Mutant]] = &[
     rules::MUTANTS,
     settings::MUTANTS,
     sources::MUTANTS,
+    timing::MUTANTS,
 ];
 
 pub fn all() -> impl Iterator<Item = &'static Mutant> {

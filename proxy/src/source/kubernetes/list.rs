@@ -70,7 +70,10 @@ impl Reflector {
                 }
                 answer => answer?,
             };
-            let (items, meta) = page_of(self.kind, &text)?;
+            let (mut items, meta) = page_of(self.kind, &text)?;
+            if self.skips_list() {
+                items.clear();
+            }
             for piece in items.chunks(PIECE) {
                 let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
                 if decoded.iter().any(|object| object.key.name.is_empty()) {

@@ -15,6 +15,7 @@ use super::failure_log::ApiFailureLog;
 use super::seen::SeenObjects;
 use super::watching::WatchProgress;
 use super::{ReflectorTiming, WatchUpdate};
+use crate::habits::{self, Habit};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
 /// After this many consecutive watches that end at once, all objects are listed again.
@@ -82,6 +83,7 @@ pub(super) struct Reflector {
     /// Consecutive watches that ended at once.
     short: u32,
     expired: u32,
+    has_listed: bool,
 }
 
 impl Reflector {
@@ -96,8 +98,8 @@ impl Reflector {
         };
         let (path, page) = (Request::new(path), timing.page);
         let patience = timing.first_list.min(timing.list);
-        let (version, short, expired) = (None, 0, 0);
-        Reflector { kind, connector, timing, path, labels, fields, patience, page, version, short, expired }
+        let (version, short, expired, has_listed) = (None, 0, 0, false);
+        Reflector { kind, connector, timing, path, labels, fields, patience, page, version, short, expired, has_listed }
     }
 
     pub(super) async fn run(
@@ -155,12 +157,8 @@ impl Reflector {
             if self.version.is_none() {
                 let version = self.list(&connection.client, seen, updates).await?;
                 self.version = Some(version.clone());
-                let message = WatchUpdate {
-                    kind: self.kind,
-                    changes: seen.list_is_whole(),
-                    version: Some(version),
-                    listed: true,
-                };
+                let message =
+                    WatchUpdate { kind: self.kind, changes: self.removed(seen), version: Some(version), listed: true };
                 updates.send(message).await.map_err(|_| Failure::Closed)?;
             }
             let mut progress = WatchProgress::default();
@@ -175,6 +173,19 @@ impl Reflector {
             Err(_) => self.connector.give_up(&connection),
         }
         outcome
+    }
+
+    /// Removes the objects that the list lacked.
+    fn removed(&mut self, seen: &mut SeenObjects) -> Vec<Change> {
+        let was_empty = habits::has(Habit::EmptyListIsIgnored) && seen.list_was_empty();
+        let is_kept = was_empty || habits::has(Habit::ListRemovesNothing) || self.skips_list();
+        self.has_listed = true;
+        if is_kept { Vec::new() } else { seen.list_is_whole() }
+    }
+
+    /// Whether a mutant takes only the version of a list.
+    pub(super) fn skips_list(&self) -> bool {
+        self.has_listed && (habits::has(Habit::GoesOnAfterGone) || habits::has(Habit::WatchesFromNow))
     }
 
     /// Judges how a watch ended. Only several short watches in a row are a failure.
@@ -196,6 +207,9 @@ impl Reflector {
                 Err(Failure::ShortWatches)
             }
             Err(Failure::Broken(cause)) => {
+                if habits::has(Habit::WatchesFromNow) {
+                    self.version = None;
+                }
                 debug!(kind = self.kind.name(), cause, "watch broke off");
                 Ok(())
             }

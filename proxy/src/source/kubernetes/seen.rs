@@ -13,6 +13,7 @@ use super::decode::{DecodeOutcome, DecodedObject, Envelope, ObjectComplaint};
 use super::log_limit::{LogDecision, LogLimit};
 use super::prune::Fingerprint;
 use crate::events::{Event, EventSubject, Recorder};
+use crate::habits::{self, Habit};
 use crate::kernel::memory;
 use crate::removed_objects::RemovedObjects;
 
@@ -86,6 +87,10 @@ impl SeenObjects {
                 let id = ObjectId { kind: self.kind, key: key.clone() };
                 let before = self.known.insert(key, LastSeen { what: KnownObject { fingerprint, uid }, list });
                 let same = before.is_some_and(|before| before.what.fingerprint == fingerprint);
+                if same && habits::has(Habit::RepetitionRemoves) {
+                    self.known.remove(&id.key);
+                    return Some(id.into_deletion());
+                }
                 (!same).then(|| object.to_change(&id))
             }
             DecodeOutcome::NotOurs => self.forget(key),
@@ -158,6 +163,10 @@ impl SeenObjects {
     /// Objects of the list are reported as they arrive; objects that it lacks are removed at the end.
     pub(super) fn list_begins(&mut self) {
         self.list = self.list.wrapping_add(1);
+    }
+
+    pub(super) fn list_was_empty(&self) -> bool {
+        self.known.values().all(|seen| seen.list != self.list)
     }
 
     pub(super) fn list_is_whole(&mut self) -> Vec<Change> {
