@@ -136,7 +136,7 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 }
 
 #[rustfmt::skip]
-const BESIDES: [Promise; 36] = [
+const BESIDES: [Promise; 37] = [
     promise(602, "drained-node", "a node that is about to be deleted answers 503 on the proxy's /healthz and still serves what arrives", "KEP-3836"),
     promise(603, "proxy-health", "/healthz and /livez of the proxy answer 200 while its rules are up to date, on every address and in each family of the node, and 503 while they are not", "KEP-3836, Summary; page reference/config-api/kube-proxy-config.v1alpha1, healthzBindAddress"),
     promise(604, "proxy-mode", "the proxy names its mode at /proxyMode of its metrics address", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP; upstream's e2e test 'should check kube-proxy urls'"),
@@ -157,6 +157,7 @@ const BESIDES: [Promise; 36] = [
     promise(715, "service-changes", "a service whose type, ports or addresses change is served as it is now; what it does not have any more is closed", "page concepts/services-networking/service, Service type; upstream's e2e tests 'should be updated after adding or deleting ports', 'should be able to change the type and ports of a TCP service'"),
     promise(716, "policy-changes", "a changed traffic policy, session affinity or health check port is in force at once for new connections", "upstream's e2e tests 'should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes', 'should be able to switch session affinity for service with type clusterIP'"),
     promise(717, "connections-stay", "an open connection stays with its endpoint while that exists, also when it is not ready or terminates, and when others are added", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669, Design Details"),
+    promise(720, "in-time", "a change of Services, endpoints or readiness is in the rules of every node within seconds", "docs/scenario-list.md"),
     promise(722, "early-udp-flows", "a UDP flow that began before the service had a ready endpoint reaches it, and follows a changed target port", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when initial unready endpoints get ready', 'should be able to cleanup conntrack entries when UDP service target port changes for a NodePort service'"),
     promise(723, "conntrack-timeouts", "the node's timeouts of tracked connections are those of the configuration", "page reference/config-api/kube-proxy-config.v1alpha1, conntrack.tcpCloseWaitTimeout; upstream's e2e test 'should set TCP CLOSE_WAIT timeout'"),
     promise(731, "payload", "requests and answers of any size arrive whole, in segments or in fragments, also where a link on the way is narrower than the client's", "upstream's e2e tests 'should be able to handle large requests: http' and 'udp'; RFC 1191, RFC 8201"),

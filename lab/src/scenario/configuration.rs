@@ -206,6 +206,11 @@ impl ProxySettings {
         self.node_port_addresses.iter().flatten().any(is_every)
     }
 
+    /// Whether node ports are on some of the local addresses, in every mode.
+    pub fn names_some_addresses(&self) -> bool {
+        self.node_port_addresses.is_some() && !self.names_every_address()
+    }
+
     /// Returns svcproxy's flags for settings that its configuration file has no field for.
     pub fn flags(&self) -> Vec<String> {
         let drain = self.drain_limit.map(|limit| format!("--ipvs-drain-limit={limit}"));

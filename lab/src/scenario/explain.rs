@@ -111,6 +111,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         Action::Advance(time) => vec![format!("{} s of virtual time pass", time.0.as_secs_f64())],
         Action::Idle(time) => vec![format!("{} s in which nothing happens", time.0.as_secs_f64())],
         action => match action.fault() {
+            None if step.expect.took.is_some() => vec![format!("{}{}", step.key.key, bounds(&step.expect, ""))],
             Some(fault) => vec![format!("on {nodes}: {fault}")],
             None if nodes.is_empty() => vec![step.key.key.to_owned()],
             None => vec![format!("{} on {nodes}", step.key.key)],
@@ -149,11 +150,14 @@ fn promise(wanted: &ProbePromise, expect: &ExpectFile) -> String {
     if let Some(other) = &expect.differs_from {
         let _ = write!(text, ", not the same as in {:?}", other.value);
     }
-    for bound in expect.took.iter().flat_map(|bounds| &bounds.0) {
-        let _ = write!(text, ", in {} each", bound.value);
-    }
+    text.push_str(&bounds(expect, " each"));
     if !expect.counters.is_empty() {
         let _ = write!(text, "; {} rule counters agree", expect.counters.len());
     }
     text
+}
+
+fn bounds(expect: &ExpectFile, each: &str) -> String {
+    let bounds = expect.took.iter().flat_map(|bounds| &bounds.0);
+    bounds.map(|bound| format!(", in {}{each}", bound.value)).collect()
 }

@@ -179,7 +179,7 @@ impl FromStr for PodRef {
     }
 }
 
-/// `pod/…`, `service/…`, `endpointslice/…` or `servicecidr/…`.
+/// `pod/…`, `service/…`, `endpointslice/…`, `node/…` or `servicecidr/…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
     /// The kind in lower case.
@@ -191,9 +191,10 @@ impl FromStr for ObjectRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("{text:?}: expected pod/NAME, service/NAME, endpointslice/NAME or servicecidr/NAME");
+        let wanted =
+            || format!("{text:?}: expected pod/NAME, service/NAME, endpointslice/NAME, node/NAME or servicecidr/NAME");
         let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
-        let known = matches!(kind, "pod" | "service" | "endpointslice" | "servicecidr");
+        let known = matches!(kind, "pod" | "service" | "endpointslice" | "node" | "servicecidr");
         let key = key(rest).filter(|_| known).ok_or_else(wanted)?;
         Ok(ObjectRef { kind: kind.to_owned(), key })
     }

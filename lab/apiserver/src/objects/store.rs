@@ -229,11 +229,13 @@ impl Store {
         self.versions.put(key, object);
     }
 
-    /// Removes a `pod`, `service`, `servicecidr` or (any other `kind`) EndpointSlice.
+    /// Removes a `pod`, `service`, `node`, `servicecidr` or (any other `kind`) EndpointSlice. A machine outlives its
+    /// Node.
     pub fn delete(&mut self, kind: &str, key: &ObjectKey) -> Result<(), ObjectError> {
         match kind {
             "pod" => self.remove(ObjectKind::Pod, key),
             "service" => self.remove(ObjectKind::Service, key),
+            "node" => self.remove(ObjectKind::Node, &ObjectKey::unscoped(&key.name)),
             "servicecidr" => self.remove(ObjectKind::ServiceCidr, &ObjectKey::unscoped(&key.name)),
             _ => self.remove(ObjectKind::EndpointSlice, key),
         }

@@ -91,7 +91,7 @@ pub static EXPECT_KEYS: [ExpectKey; 27] = [
     key("refused", |expect| expect.refused.is_some(), &[("`refused: true`", "a TCP reset, or ICMP port unreachable")]),
     key("dropped", |expect| expect.dropped.is_some(), &[("`dropped: true`", "no answer at all")]),
     key("unanswered", |expect| expect.unanswered.is_some(), &[("`unanswered: true`", "anything but an answer")]),
-    key("took", |expect| expect.took.is_some(), &[("`took: \">=50ms\"`, `took: \"<=2s\"`", "how long each request took, or a list of both; upper bounds are for virtual time, which no load delays")]),
+    key("took", |expect| expect.took.is_some(), &[("`took: \">=50ms\"`, `took: \"<=2s\"`", "how long each request took, or a list of both; upper bounds are for virtual time, which no load delays. With a change: how long until every proxy had applied it, also on the host's clock; leave room for a loaded machine, where a change takes some 100 ms")]),
     key("counters", |expect| !expect.counters.is_empty(), &[("`counters: [RULE, …]`", "packets that [rules](#rules) matched during this step")]),
     key("alive", |expect| expect.alive.is_some(), &[("`alive: false`", "the connection is dead")]),
     key("open", |expect| expect.open.is_some(), &[("`open: [PORT, …]`", "exactly these ports accept a connection")]),

@@ -112,7 +112,8 @@ impl KernelOnly {
 }
 
 /// The reason why the simulator ignores `took`.
-pub const DURATIONS: KernelOnly = KernelOnly { words: "how long a request takes", later_steps_depend: false };
+pub const DURATIONS: KernelOnly =
+    KernelOnly { words: "how long a request or a change takes", later_steps_depend: false };
 /// The reason why the simulator ignores `bytes`.
 pub const SIZES: KernelOnly = KernelOnly { words: "a request of more than one packet", later_steps_depend: false };
 /// The reason why the simulator ignores `sawDscp`.
@@ -164,11 +165,11 @@ impl StepKey {
 /// row.
 #[rustfmt::skip]
 pub static STEP_KEYS: [StepKey; 38] = [
-    step("apply", Effect::Objects, &[("`apply: \\|` …", "creates or replaces objects (text or list of files, like `manifests`)")]),
-    step("delete", Effect::Objects, &[("`delete: KIND/NAME`", "deletes a pod, service, endpointslice or servicecidr, or a list of them")]),
-    step("ready", Effect::Objects, &[("`ready: POD`, `unready: POD`", "sets the readiness of pods")]),
-    step("unready", Effect::Objects, &[]),
-    step("terminate", Effect::Objects, &[("`terminate: POD`", "gives pods a deletion timestamp; they continue to serve")]),
+    step("apply", Effect::Objects, &[("`apply: \\|` …", "creates or replaces objects (text or list of files, like `manifests`)")]).expects(&["took"]),
+    step("delete", Effect::Objects, &[("`delete: KIND/NAME`", "deletes a pod, service, endpointslice, node (the object; the machine stays) or servicecidr, or a list of them")]).expects(&["took"]),
+    step("ready", Effect::Objects, &[("`ready: POD`, `unready: POD`", "sets the readiness of pods")]).expects(&["took"]),
+    step("unready", Effect::Objects, &[]).expects(&["took"]),
+    step("terminate", Effect::Objects, &[("`terminate: POD`", "gives pods a deletion timestamp; they continue to serve")]).expects(&["took"]),
     step("probe", Effect::Reads, &[("`probe: {from, to, …}`", "sends requests")])
         .expects(&["answered", "spread", "sensitivity", "sticky", "sameAs", "differsFrom", "sawSource", "sawDscp", "refused",
                    "dropped", "unanswered", "took", "counters"]),
@@ -206,9 +207,9 @@ pub static STEP_KEYS: [StepKey; 38] = [
         .kernel(TRAFFIC),
     step("endTraffic", Effect::State, &[("`endTraffic: NAME`", "ends background traffic and judges every request")])
         .expects(&["made", "failed", "misdelivered"]).kernel(TRAFFIC),
-    step("scale", Effect::Objects, &[("`scale: {pod: POD, to: NUMBER}`", "adds copies of a pod until there are so many (`POD-2`, `POD-3`, …, on the nodes in turn), or removes copies")]),
+    step("scale", Effect::Objects, &[("`scale: {pod: POD, to: NUMBER}`", "adds copies of a pod until there are so many (`POD-2`, `POD-3`, …, on the nodes in turn), or removes copies")]).expects(&["took"]),
     step("api", Effect::Rules, &[("`api: FAULT`", "makes the Kubernetes API misbehave: see [The Kubernetes API](#the-kubernetes-api)")])
-        .kernel(KernelOnly::changing("the Kubernetes API")),
+        .expects(&["took"]).kernel(KernelOnly::changing("the Kubernetes API")),
     step("partition", Effect::State, &[("`partition: NODE`, `heal: NODE`", "cuts nodes off, reconnects them; takes a list or `all`: see [Partition](#partition)")])
         .kernel(PARTITION),
     step("heal", Effect::Rules, &[]).kernel(PARTITION),

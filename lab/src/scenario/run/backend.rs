@@ -231,7 +231,7 @@ impl Backend for KernelLab {
     async fn special(&mut self, step: &Step) -> Result<StepOutcome, LabError> {
         let nodes = &step.nodes;
         match &step.action {
-            Action::Api(fault) => self.misbehave(fault.0).await,
+            Action::Api(fault) => self.misbehave(fault.0, &step.expect).await,
             Action::Partition(_) => self.partition(nodes).await,
             Action::Heal(_) => self.heal(nodes).await,
             Action::Impair(file) => self.impair(nodes, &file.impairment()).await,

@@ -44,19 +44,22 @@ impl KernelLab {
         let since = Instant::now();
         self.store.write(|store| dry_run::change(store, step))?;
         let refused = self.publish().await?;
+        let published = Instant::now();
         let (killed, mut broken) = self.await_kills(kills).await?;
         if refused.is_none() {
             broken.extend(self.applied(since).await?);
         }
+        let (not_in_time, note) = self.in_time(&step.expect, published.elapsed());
+        broken.extend(not_in_time);
         // A deleted pod answers until the proxies have applied the change, as in a kubelet's grace period.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
         self.cluster.remove_pods(&gone).await?;
-        let seen = StepOutcome::new(format!("version {}{killed}", self.store.version()), broken);
+        let seen = StepOutcome::new(format!("version {}{killed}{note}", self.store.version()), broken);
         Ok(StepOutcome { not_judged: refused, ..seen })
     }
 
     /// Changes the API's fault, and waits for the proxies if the API withholds nothing.
-    pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<StepOutcome, LabError> {
+    pub(super) async fn misbehave(&mut self, what: ServerFault, expect: &ExpectFile) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         self.proxies.set_backs_off();
         self.feed.misbehave(what).await?;
@@ -64,7 +67,21 @@ impl KernelLab {
             return Ok(self.answered().await);
         }
         let late = self.applied(since).await?;
-        Ok(StepOutcome::new(format!("version {}", self.store.version()), late))
+        let (not_in_time, note) = self.in_time(expect, since.elapsed());
+        let broken = late.into_iter().chain(not_in_time);
+        Ok(StepOutcome::new(format!("version {}{note}", self.store.version()), broken))
+    }
+
+    /// Judges how long it `took` until every proxy had applied a change. An emulated processor on the host's clock is
+    /// too slow for bounds that any other machine keeps.
+    fn in_time(&self, expect: &ExpectFile, took: Duration) -> (Vec<Mismatch>, &'static str) {
+        let bounds = expect.took.iter().flat_map(|bounds| &bounds.0).map(|bound| bound.value);
+        if self.emulated && expect.took.is_some() {
+            return (Vec::new(), "; its time is not judged on this machine");
+        }
+        let mismatch =
+            |bound| Mismatch::new(format!("every proxy applies the change in {bound}"), format!("{took:.1?}"));
+        (bounds.filter(|bound| !bound.accepts(took)).map(mismatch).collect(), "")
     }
 
     /// Waits for one hostile answer per watch.

@@ -19,7 +19,7 @@ use super::error::{LabError, make};
 use super::evidence::EvidenceKeeper;
 use super::faults::Faults;
 use super::feed::{Feed, FeedPlace};
-use super::marker::Marker;
+use super::marker::{self, Marker};
 use super::proxies::Proxies;
 use super::{Damage, LOG_LINES, RunOptions};
 use crate::expect::Mismatch;
@@ -38,6 +38,8 @@ pub struct KernelLab {
     pub(super) proxies: Proxies,
     pub(super) patience: Duration,
     pub(super) virtual_time: bool,
+    /// Whether the processor may be emulated while the clock is the host's.
+    pub(super) emulated: bool,
     tools: Option<PathBuf>,
     /// Shows applied changes of proxies that do not report them.
     pub(super) marker: Option<Marker>,
@@ -84,6 +86,7 @@ impl KernelLab {
             proxies,
             patience: options.patience,
             virtual_time: options.machine.as_ref().is_some_and(|machine| machine.deterministic),
+            emulated: options.machine.as_ref().is_some_and(|machine| !machine.deterministic),
             tools,
             marker,
             took: Vec::new(),
@@ -150,6 +153,11 @@ impl KernelLab {
     /// a fault. Returns at once while the API withholds changes.
     pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, LabError> {
         if self.feed.withholds() {
+            // The lists after the fault are empty without Services.
+            if let Some(marker) = self.marker.as_mut().filter(|_| self.store.read(marker::is_alone)) {
+                marker.withdraw(&self.store)?;
+                self.feed.publish(&self.store).await?;
+            }
             return Ok(None);
         }
         let excluded = &(&self.cut_off | &self.faults.nodes());
@@ -183,7 +191,11 @@ impl KernelLab {
     ) -> Result<Vec<LateProxy>, LabError> {
         let Some(marker) = &mut self.marker else { return Ok(Vec::new()) };
         marker.avoid_nodes(&self.cluster, &self.cut_off);
-        marker.advance(&self.cluster, &self.store).await?;
+        if self.store.read(marker::is_alone) {
+            marker.withdraw(&self.store)?;
+        } else {
+            marker.advance(&self.cluster, &self.store).await?;
+        }
         self.feed.publish(&self.store).await?;
         let nodes = self.proxies.running(excluded);
         // `/healthz` says 503 where the node is about to be deleted, however well the proxy is.

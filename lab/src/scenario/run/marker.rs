@@ -2,7 +2,7 @@
 //!
 //! The port and endpoint port of the marker service change after every change of objects. A node that reaches the
 //! newest port has seen all earlier events, as watches keep the order of events of a kind. Each family is checked, as
-//! proxies program families one after the other.
+//! proxies program families one after the other. While the scenario has no Service, the marker is deleted, too.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::json;
 use svclab_apiserver::SharedStore;
-use svclab_apiserver::objects::{Object, family_name};
+use svclab_apiserver::objects::{Object, ObjectKey, Store, family_name};
 use svclab_cluster::Cluster;
 use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer};
 use svclab_spec::nth_address;
@@ -33,6 +33,8 @@ const EVERY: Duration = Duration::from_millis(10);
 /// The interval after [`SOON`].
 const LATER: Duration = Duration::from_millis(200);
 const SOON: Duration = Duration::from_secs(5);
+/// The pause between attempts that are to fail: each one that succeeds waits in a listener's queue of some thousand.
+const LEAVE_EVERY: Duration = Duration::from_millis(100);
 /// The limit of an attempt: nodes without the marker's rules do not answer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
@@ -40,11 +42,17 @@ pub(super) fn key() -> String {
     format!("{NAMESPACE}/{NAME}")
 }
 
+/// Whether the cluster has no Service but the marker.
+pub(super) fn is_alone(store: &Store) -> bool {
+    store.services().all(|(service, _)| service.to_string() == key())
+}
+
 pub(super) struct Marker {
     node: String,
     /// Cluster IP and endpoint address, per family.
     families: Vec<(IpAddr, IpAddr)>,
     port: u16,
+    is_withdrawn: bool,
     /// Listeners at the newest endpoint ports.
     listeners: Vec<TcpListener>,
     /// The port before, with its listeners: what answers there has not applied the newest change.
@@ -56,7 +64,14 @@ impl Marker {
         let spec = cluster.spec();
         let node = spec.nodes.first()?;
         let families = families(&spec, node);
-        Some(Marker { node: node.name.clone(), families, port: 0, listeners: Vec::new(), former: None })
+        Some(Marker {
+            node: node.name.clone(),
+            families,
+            port: 0,
+            is_withdrawn: false,
+            listeners: Vec::new(),
+            former: None,
+        })
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
@@ -80,6 +95,7 @@ impl Marker {
 
     /// Publishes a new port, after all changes in `store`.
     pub(super) async fn advance(&mut self, cluster: &Cluster, store: &SharedStore) -> Result<(), LabError> {
+        self.is_withdrawn = false;
         let before = self.port;
         self.port = before.checked_add(1).unwrap_or(1);
         let (mut listeners, mut slices) = (Vec::new(), Vec::new());
@@ -99,6 +115,21 @@ impl Marker {
         Ok(())
     }
 
+    /// Deletes the marker where the scenario has no Service: a proxy without Services is a case of its own.
+    pub(super) fn withdraw(&mut self, store: &SharedStore) -> Result<(), LabError> {
+        let of_marker = |name: &str| ObjectKey::new(Some(NAMESPACE), name);
+        store.write(|store| {
+            if store.service(&of_marker(NAME)).is_err() {
+                return Ok(());
+            }
+            store.delete("service", &of_marker(NAME))?;
+            let mut slices = self.families.iter().map(|(_, endpoint)| slice_name(*endpoint));
+            slices.try_for_each(|slice| store.delete("endpointslice", &of_marker(&slice)))
+        })?;
+        self.is_withdrawn = true;
+        Ok(())
+    }
+
     fn service(&self) -> Object {
         let addresses: Vec<String> = self.families.iter().map(|(address, _)| address.to_string()).collect();
         let families: Vec<&str> = self.families.iter().map(|(address, _)| family_name(*address)).collect();
@@ -115,21 +146,20 @@ impl Marker {
     }
 
     fn slice(&self, endpoint: IpAddr, port: u16) -> Object {
-        let family = family_name(endpoint);
         let slice = json!({
             "metadata": {
-                "namespace": NAMESPACE, "name": format!("{NAME}-{}", family.to_lowercase()),
+                "namespace": NAMESPACE, "name": slice_name(endpoint),
                 "labels": { "kubernetes.io/service-name": NAME },
             },
-            "addressType": family,
+            "addressType": family_name(endpoint),
             "endpoints": [{ "addresses": [endpoint], "conditions": { "ready": true }, "nodeName": self.node }],
             "ports": [{ "name": "marker", "port": port, "protocol": "TCP" }],
         });
         Object::EndpointSlice(Box::new(serde_json::from_value(slice).unwrap_or_default()))
     }
 
-    /// Waits until every node of `nodes` has reached the newest port in every family that was not given up. Returns how
-    /// long each node took, and what is late.
+    /// Waits until every node of `nodes` has reached the newest port in every family that was not given up, or no longer
+    /// reaches a withdrawn marker. Returns how long each node took, and what is late.
     pub(super) async fn reached(
         &self,
         cluster: &Cluster,
@@ -167,7 +197,8 @@ impl Marker {
             let Some(patience) = proxies.patience(node) else { return Ok(Duration::ZERO) };
             let (to, last) = (SocketAddr::new(*service, self.port), Cell::new(None));
             tokio::select! {
-                () = reach(cluster, node, to, &last) => Ok(since.elapsed()),
+                () = reach(cluster, node, to, &last), if !self.is_withdrawn => Ok(since.elapsed()),
+                () = leave(cluster, node, to), if self.is_withdrawn => Ok(since.elapsed()),
                 over = patience.over() => {
                     Err((family_name(*service), self.missed(cluster, node, (to, *endpoint), (last.take(), over)).await))
                 }
@@ -188,6 +219,12 @@ impl Marker {
         (last, over): (Option<ProbeAnswer>, String),
     ) -> Mismatch {
         let family = family_name(endpoint);
+        if self.is_withdrawn {
+            let expected = format!(
+                "{node} no longer reaches {NAMESPACE}/{NAME}, the lab's own Service, deleted with the last one, at {to}"
+            );
+            return Mismatch::new(expected, format!("an answer: this change was not applied; {over}"));
+        }
         let expected = format!(
             "{node} reaches {NAMESPACE}/{NAME}, the lab's own Service, over {family} at {to}: its port changes after every \
              change, and its endpoint is on {}",
@@ -207,6 +244,10 @@ impl Marker {
         };
         Mismatch::new(expected, format!("{answer}{former}; {over}"))
     }
+}
+
+fn slice_name(endpoint: IpAddr) -> String {
+    format!("{NAME}-{}", family_name(endpoint).to_lowercase())
 }
 
 fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
@@ -240,6 +281,14 @@ async fn reach(cluster: &Cluster, node: &str, to: SocketAddr, last: &Cell<Option
                 () = &mut pause => break,
             }
         }
+    }
+}
+
+/// Returns once `node` cannot connect to `to`, where no port is 0.
+async fn leave(cluster: &Cluster, node: &str, to: SocketAddr) {
+    let probe = probe(node, to);
+    while to.port() != 0 && matches!(cluster.connect(&probe).await, Ok(Ok(_))) {
+        tokio::time::sleep(LEAVE_EVERY).await;
     }
 }
 

@@ -19,7 +19,7 @@ use crate::expect::counters::Ruleset;
 use crate::report::StepVerdict;
 use crate::scenario::Step;
 use crate::scenario::execute::{Backend, Health, StepOutcome};
-use crate::scenario::file::{Action, Listing, ProbeFile, ProxyAction, RuleFamily, RuleFile};
+use crate::scenario::file::{Action, DURATIONS, Listing, ProbeFile, ProxyAction, RuleFamily, RuleFile};
 use crate::scenario::resolve::{self, PATIENCE, ProbePlan, ScanPlan};
 use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
 use crate::scenario::values::ProbeTarget;
@@ -187,7 +187,8 @@ impl Backend for SimLab {
 
     async fn change(&mut self, step: &Step) -> Result<StepOutcome, SimError> {
         self.change_objects(step)?;
-        Ok(StepOutcome::default())
+        let note = step.expect.took.as_ref().map(|_| format!("not simulated: {}", DURATIONS.words));
+        Ok(StepOutcome::new(note.unwrap_or_default(), []))
     }
 
     async fn special(&mut self, step: &Step) -> Result<StepOutcome, SimError> {

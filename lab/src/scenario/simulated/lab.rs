@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use svclab_apiserver::objects::publish::{PublishError, publish};
-use svclab_apiserver::objects::{ObjectError, Store};
+use svclab_apiserver::objects::{ObjectError, ObjectKey, ObjectKind, Store};
 use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Network, NetworkError};
@@ -131,11 +131,13 @@ impl SimLab {
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
-            // `render` takes addresses only where node ports are on some of them.
+            // `render` takes addresses only where node ports are on some of them. Without a Node object, only the machine
+            // itself says which.
+            let has_node = self.store.record(ObjectKind::Node, &ObjectKey::unscoped(node)).is_some();
             let by_address = match setup.mode {
                 Mode::Ipvs => true,
                 Mode::Nftables => !self.proxy.names_every_address(),
-                Mode::Iptables | Mode::Userspace => false,
+                Mode::Iptables | Mode::Userspace => !has_node && self.proxy.names_some_addresses(),
             };
             if by_address {
                 let place = ClusterHost::Node(node.clone());
