@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_saphyr::{Location, Spanned};
-use svclab_apiserver::objects::{Object, ObjectError, ObjectKey, ObjectKind, Store};
+use svclab_apiserver::objects::{ObjectError, Store};
 use svclab_audit::audit::FindingKind;
 use svclab_spec::Protocol;
 
@@ -12,7 +12,7 @@ use super::fault::{NodeFault, NodeFaultKind};
 use super::file::{Action, Effect, FindingFile, RuleFile};
 use super::modes::PossibleModes;
 use super::values::{NodeChoice, OneOrMany, position};
-use super::{PlacedDocument, Scenario, Step, resolve};
+use super::{PlacedDocument, Scenario, Step, copies, resolve};
 use crate::mode::Need;
 
 pub(super) fn apply_all(store: &mut Store, documents: &[PlacedDocument], errors: &mut Vec<FileError>) {
@@ -35,39 +35,9 @@ pub(super) fn change(store: &mut Store, step: &Step) -> Result<(), ObjectError> 
         Action::Ready(pods) => pods.0.iter().try_for_each(|pod| store.set_ready(&pod.value.0, true)),
         Action::Unready(pods) => pods.0.iter().try_for_each(|pod| store.set_ready(&pod.value.0, false)),
         Action::Terminate(pods) => pods.0.iter().try_for_each(|pod| store.set_terminating(&pod.value.0)),
-        Action::Scale(file) => scale(store, &file.pod.value.0, file.to),
+        Action::Scale(file) => copies::scale(store, file),
         _ => Ok(()),
     }
-}
-
-/// Scales `pod` to copies named `-2`, `-3` and so on, on the nodes in turn.
-fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectError> {
-    store.pod(pod)?;
-    let json = store.record(ObjectKind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
-    let copy = |number: usize| ObjectKey { name: format!("{}-{number}", pod.name), ..pod.clone() };
-    for number in 2..=count {
-        if store.pod(&copy(number)).is_ok() {
-            continue;
-        }
-        let mut value: serde_json::Value = serde_json::from_slice(&json).unwrap_or_default();
-        let (labels, name) = (value["metadata"]["labels"].take(), copy(number).name);
-        value["metadata"] = serde_json::json!({ "name": name, "namespace": pod.namespace, "labels": labels });
-        for (part, field) in [("spec", "nodeName"), ("status", "podIP"), ("status", "podIPs")] {
-            if let Some(part) = value[part].as_object_mut() {
-                part.remove(field);
-            }
-        }
-        let object = Object::from_value(ObjectKind::Pod, &value);
-        let (object, _) =
-            object.map_err(|wrong| ObjectError::field(format!("pod/{pod}"), wrong.field, wrong.expected))?;
-        store.apply(object)?;
-    }
-    let mut surplus = count.max(1) + 1;
-    while store.pod(&copy(surplus)).is_ok() {
-        store.delete("pod", &copy(surplus))?;
-        surplus += 1;
-    }
-    Ok(())
 }
 
 /// Steps with errors that the parser found.

@@ -8,6 +8,7 @@
 mod answered;
 mod audited;
 mod configuration;
+mod copies;
 mod dry_run;
 mod error;
 mod execute;

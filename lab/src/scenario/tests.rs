@@ -369,7 +369,7 @@ fn excessive_numbers_and_files_are_errors() {
         errors("- name: one\n  traffic: {name: t, from: client/laptop, to: service/web, concurrency: 1000000000}\n");
     assert!(traffic.contains("concurrency: expected at most 10000"), "{traffic}");
     let scale = errors("- name: one\n  scale: {pod: web-1, to: 100000000000}\n");
-    assert!(scale.contains("scale.to: expected at most 10000 pods"), "{scale}");
+    assert!(scale.contains("scale.to: expected at most 10000 copies"), "{scale}");
     for file in ["/dev/zero", "/dev/null"] {
         let text = format!("name: s\nabout: a test\nmanifests: [{file}]\nsteps:\n{FINE}");
         let refused = load_text(&text).unwrap_err();

@@ -53,6 +53,7 @@ pub struct ExpectFile {
     pub grew: Option<PacketCount>,
     pub processor: Option<OneOrMany<TimeBound>>,
     pub wake_ups: Option<PacketCount>,
+    pub kernel: Option<OneOrMany<TimeBound>>,
     #[schemars(with = "Option<Vec<FindingFile>>")]
     pub findings: Option<Vec<Spanned<FindingFile>>>,
 }
@@ -73,7 +74,7 @@ const fn key(
 
 /// The keys of `expect` in documentation order. A key without `docs` shares another key's row.
 #[rustfmt::skip]
-pub static EXPECT_KEYS: [ExpectKey; 27] = [
+pub static EXPECT_KEYS: [ExpectKey; 28] = [
     key("answered", |expect| expect.answered.is_some(), &[
         ("`answered: POD`", "every request was answered, by this pod or by one of a list"),
         ("`answered: {web-1: 1/3, web-2: 2/3}`", "`probe`: in these proportions (`1/3`, `0.25`, `25%`)"),
@@ -105,6 +106,7 @@ pub static EXPECT_KEYS: [ExpectKey; 27] = [
     key("grew", |expect| expect.grew.is_some(), &[("`grew`", "by how much since the previous note: a number, `\">=2\"` or `\"<=3\"`")]),
     key("processor", |expect| expect.processor.is_some(), &[("`processor: \"<=20ms\"`, `wakeUps: \"<=30\"`", "the processor time of each proxy with its children, and how often their threads woke up; for virtual time, where both are counts")]),
     key("wakeUps", |expect| expect.wake_ups.is_some(), &[]),
+    key("kernel", |expect| expect.kernel.is_some(), &[("`kernel: \"<=200ms\"`", "the processor time of the whole microVM without the proxies and the lab; not measured on this machine's own kernel")]),
     key("findings", |expect| expect.findings.is_some(), &[("`findings: [FINDING, …]`", "exactly these findings, each on at least one of the nodes; default: none. A FINDING is a [kind](audit.md#what-is-found) (`dropped`), or `{kind: dropped, service: NAMESPACE/NAME:PORT, cause: TEXT}`: namespace, port and `cause`, a text or a list of texts that the cause contains, may be left out")]),
     key("healthyNodes", |expect| expect.healthy_nodes.is_some(), &[("`healthyNodes: [NODE, …]`", "exactly these nodes get traffic (waits up to 15 s)")]),
 ];

@@ -10,6 +10,7 @@ mod metric;
 mod nodes_or;
 mod proxy;
 mod rule;
+mod scale;
 mod scan;
 mod start;
 mod step;
@@ -34,6 +35,7 @@ pub use proxy::{
     ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IptablesWriter, IpvsFile, ProxyFile, Scheduler,
 };
 pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile};
+pub use scale::ScaleFile;
 pub use scan::{PortRange, ScanFile};
 pub use start::{ProxyOverride, StartFile};
 pub use step::{Action, DSCPS, DURATIONS, Effect, KernelOnly, ProxyAction, SIZES, STEP_KEYS, StepKey};
@@ -266,13 +268,4 @@ pub struct TrafficFile {
     pub pause: Option<TimeSpan>,
     #[schemars(with = "Option<u16>")]
     pub source_port: Option<Spanned<u16>>,
-}
-
-/// `scale:` adds or removes copies of a pod.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScaleFile {
-    #[schemars(with = "PodRef")]
-    pub pod: Spanned<PodRef>,
-    pub to: usize,
 }

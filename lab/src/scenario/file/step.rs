@@ -31,8 +31,6 @@ use crate::scenario::values::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PodRef
 
 /// The shortest `idle` step: the kernel counts processor time in hundredths of a second.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
-/// The most copies of a pod: each is a network namespace with a thread.
-const MOST_COPIES: usize = 10_000;
 
 /// What a step does, as the author wrote it. [`STEP_KEYS`] has the variants' keys in the same order.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -207,7 +205,8 @@ pub static STEP_KEYS: [StepKey; 38] = [
         .kernel(TRAFFIC),
     step("endTraffic", Effect::State, &[("`endTraffic: NAME`", "ends background traffic and judges every request")])
         .expects(&["made", "failed", "misdelivered"]).kernel(TRAFFIC),
-    step("scale", Effect::Objects, &[("`scale: {pod: POD, to: NUMBER}`", "adds copies of a pod until there are so many (`POD-2`, `POD-3`, …, on the nodes in turn), or removes copies")]).expects(&["took"]),
+    step("scale", Effect::Objects, &[("`scale: {pod: POD, to: NUMBER}`", "adds copies of a pod until there are so many (`POD-2`, `POD-3`, …, on the nodes in turn), or removes copies"),
+        ("`scale: {service: SERVICE, to: NUMBER}`", "the same with copies of a Service, which have cluster IPs and ports of their own, and no external IP")]).expects(&["took"]),
     step("api", Effect::Rules, &[("`api: FAULT`", "makes the Kubernetes API misbehave: see [The Kubernetes API](#the-kubernetes-api)")])
         .expects(&["took"]).kernel(KernelOnly::changing("the Kubernetes API")),
     step("partition", Effect::State, &[("`partition: NODE`, `heal: NODE`", "cuts nodes off, reconnects them; takes a list or `all`: see [Partition](#partition)")])
@@ -230,7 +229,7 @@ pub static STEP_KEYS: [StepKey; 38] = [
     step("endLogFault", Effect::Rules, &[]).kernel(LOG),
     step("advance", Effect::State, &[("`advance: TIME`", "lets so much time pass, for every process; needs `virtualTime`, where it costs next to nothing")]),
     step("idle", Effect::State, &[("`idle: TIME`", "lets so much time pass in which nothing happens, and judges what the proxies do in it: see [Idleness](#idleness)")])
-        .expects(&["processor", "wakeUps"]).kernel(KernelOnly::showing("what a proxy does while nothing happens")),
+        .expects(&["processor", "wakeUps", "kernel"]).kernel(KernelOnly::showing("what a proxy does while nothing happens")),
     step("audit", Effect::Reads, &[("`audit: NODE`", "collects nodes as [`svclab collect`](collect.md) does, and judges their rules for every service port and every kind of caller as [`svclab audit`](audit.md) does; takes a list or `all`: see [Audits](#audits)")])
         .expects(&["findings"]).kernel(KernelOnly::showing("an audit, which reads a node of the kernel")),
 ];
@@ -272,9 +271,7 @@ impl Action {
 
     pub(in crate::scenario) fn mistake(&self) -> Option<Problem> {
         let (at, message) = match self {
-            Action::Scale(file) if file.to > MOST_COPIES => {
-                (file.pod.referenced, format!("scale.to: expected at most {MOST_COPIES} pods"))
-            }
+            Action::Scale(file) => return file.mistake(),
             Action::HealthCheck(file) => (Location::UNKNOWN, file.mistake()?.to_owned()),
             Action::Impair(file) => (Location::UNKNOWN, file.mistake()?.to_owned()),
             Action::BusyWriter(file) => (Location::UNKNOWN, file.mistake()?),

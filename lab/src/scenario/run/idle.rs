@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use svclab_cluster::process::{ProcessHandle, TreeUsage};
 
 use super::lab::KernelLab;
+use super::machine_time::MachineSample;
 use crate::expect::Mismatch;
 use crate::report::Idle;
 use crate::scenario::execute::StepOutcome;
@@ -84,10 +85,11 @@ impl KernelLab {
     pub(super) async fn idle(&mut self, time: Duration, expect: &ExpectFile) -> StepOutcome {
         let (mut broken, mut texts) = (Vec::new(), Vec::new());
         let before = self.wait_until_calm().await;
+        let machine = MachineSample::now().filter(|_| self.in_guest);
         let begin = Instant::now();
         tokio::time::sleep(time).await;
-        let after = self.samples();
-        let over = begin.elapsed();
+        let (over, machine_now) = (begin.elapsed(), MachineSample::now());
+        let (after, mut proxies) = (self.samples(), Duration::ZERO);
         for node in self.nodes() {
             let Some(handle) = self.proxies.handle(&node) else { continue };
             let (Some(before), Some(after)) = (before.get(&node), after.get(&node)) else {
@@ -100,6 +102,7 @@ impl KernelLab {
                 wake_ups: after.work.wakeups_since(&before.work),
                 over,
             };
+            proxies += did.processor;
             texts.push(format!("{node} {}", words(&did)));
             broken.extend(excesses(&node, &did, expect));
             if let Some(grown) = stays_grown(handle, before).await {
@@ -113,6 +116,17 @@ impl KernelLab {
             }
             self.idle_usage =
                 std::mem::take(&mut self.idle_usage).and(&Idle { processor: did.processor, time: did.over });
+        }
+        match machine.zip(machine_now) {
+            Some((before, after)) => {
+                let kernel = after.kernel_since(&before, proxies);
+                texts.push(format!("the kernel {}", share_words(kernel, over)));
+                broken.extend(kernel_excess(kernel, over, expect, self.virtual_time));
+            }
+            None if expect.kernel.is_some() => {
+                texts.push("the kernel's time is not measured on a shared machine".to_owned())
+            }
+            None => {}
         }
         StepOutcome::new(texts.join("; "), broken)
     }
@@ -168,8 +182,29 @@ async fn stays_grown(handle: &ProcessHandle, before: &ProxySample) -> Option<Str
 }
 
 fn words(did: &IdleUsage) -> String {
-    let share = did.processor.as_secs_f64() / did.over.as_secs_f64() * 100.0;
-    format!("{:.3} ms, {share:.3} % of a core, {} wake-ups", did.processor.as_secs_f64() * 1000.0, did.wake_ups)
+    format!("{}, {} wake-ups", share_words(did.processor, did.over), did.wake_ups)
+}
+
+fn share_words(processor: Duration, over: Duration) -> String {
+    let share = processor.as_secs_f64() / over.as_secs_f64() * 100.0;
+    format!("{:.3} ms, {share:.3} % of a core", processor.as_secs_f64() * 1000.0)
+}
+
+/// Judges the kernel's time by the step's bounds; by default in virtual time only, as an emulated processor makes every
+/// timer expensive.
+fn kernel_excess(kernel: Duration, over: Duration, expect: &ExpectFile, virtual_time: bool) -> Vec<Mismatch> {
+    let wrong = |promise: String| {
+        let expected = format!("the kernel takes {promise}: kernel threads, timers and interrupts, for all nodes");
+        Mismatch::new(expected, share_words(kernel, over))
+    };
+    match &expect.kernel {
+        Some(bounds) => {
+            let bounds = bounds.0.iter().map(|bound| bound.value).filter(|bound| !bound.accepts(kernel));
+            bounds.map(|bound| wrong(format!("{bound} of processor time"))).collect()
+        }
+        None if virtual_time && kernel >= over / SHARE => vec![wrong("less than 1 % of a core's time".to_owned())],
+        None => Vec::new(),
+    }
 }
 
 fn excesses(node: &str, did: &IdleUsage, expect: &ExpectFile) -> Vec<Mismatch> {
@@ -218,6 +253,19 @@ mod tests {
         };
         assert_eq!(excesses("a", &did(5, 30), &strict), []);
         assert_eq!(excesses("a", &did(6, 31), &strict).len(), 2);
+    }
+
+    #[test]
+    fn the_kernels_time_has_bounds_in_virtual_time_or_by_the_step() {
+        let (over, plain) = (Duration::from_secs(10), ExpectFile::default());
+        let excess = |millis, expect: &ExpectFile, virtual_time| {
+            kernel_excess(Duration::from_millis(millis), over, expect, virtual_time).len()
+        };
+        assert_eq!([excess(99, &plain, true), excess(100, &plain, true), excess(9_999, &plain, false)], [0, 1, 0]);
+        let at = serde_saphyr::Location::UNKNOWN;
+        let bound = serde_saphyr::Spanned::new(TimeBound::AtMost(Duration::from_millis(500)), at, at);
+        let step = ExpectFile { kernel: Some(OneOrMany(vec![bound])), ..ExpectFile::default() };
+        assert_eq!([excess(500, &step, true), excess(501, &step, false)], [0, 1]);
     }
 
     #[test]

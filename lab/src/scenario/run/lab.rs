@@ -40,6 +40,8 @@ pub struct KernelLab {
     pub(super) virtual_time: bool,
     /// Whether the processor may be emulated while the clock is the host's.
     pub(super) emulated: bool,
+    /// Whether the machine is a microVM, where nothing but this lab runs.
+    pub(super) in_guest: bool,
     tools: Option<PathBuf>,
     /// Shows applied changes of proxies that do not report them.
     pub(super) marker: Option<Marker>,
@@ -85,6 +87,7 @@ impl KernelLab {
             feed,
             proxies,
             patience: options.patience,
+            in_guest: options.machine.is_some(),
             virtual_time: options.machine.as_ref().is_some_and(|machine| machine.deterministic),
             emulated: options.machine.as_ref().is_some_and(|machine| !machine.deterministic),
             tools,

@@ -15,6 +15,7 @@ mod idle;
 mod kill_on_child;
 mod lab;
 mod live;
+mod machine_time;
 mod marker;
 mod measure;
 mod metric;

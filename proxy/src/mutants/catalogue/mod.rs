@@ -6,6 +6,7 @@ mod endpoints;
 mod flows;
 mod health;
 mod hints;
+mod load;
 mod machines;
 mod memory;
 mod packets;
@@ -29,6 +30,7 @@ const PARTS: &[&[Mutant]] = &[
     flows::MUTANTS,
     health::MUTANTS,
     hints::MUTANTS,
+    load::MUTANTS,
     machines::MUTANTS,
     packets::MUTANTS,
     policies::MUTANTS,
