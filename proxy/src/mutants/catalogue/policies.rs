@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::Mode;
 use crate::model::Protocol;
 use crate::mutants::{Hook, Mutant, PlanInput};
 use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
@@ -52,13 +51,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         }),
     ),
-    Mutant::new(
-        "policies-udp-flows-stay",
-        "leaves UDP flows on endpoints that no longer serve",
-        "udp-stale",
-        Hook::Stale(|_, _| false),
-    )
-    .only(&[Mode::Iptables, Mode::Nftables]),
     Mutant::new(
         "policies-internal-from-external",
         "applies externalTrafficPolicy to the cluster IP, too",
