@@ -32,6 +32,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::Config(|config| config.conntrack = kernels_timeouts()),
     ),
     Mutant::new(
+        "promises-counters-start-over",
+        "resets the counters of every rule at each change, as a proxy does that rewrites them all",
+        "partial-sync",
+        Hook::Batch(|_| {
+            let _ = Command::new("iptables").args(["-t", "nat", "-Z"]).output();
+        }),
+    )
+    .only(&[Mode::Iptables]),
+    Mutant::new(
         "promises-compares-rules-all-the-time",
         "compares its rules with the kernel's a thousand times a second",
         "idle",
@@ -116,6 +125,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::MostEndpoints(1),
     )
     .only(&[Mode::Userspace]),
+    Mutant::new(
+        "promises-other-ports-of-addresses-open",
+        "lets host programs answer on other ports of Services' addresses",
+        "microvm/ipvs-host-listener",
+        Hook::Rules(|chain, rules| {
+            if chain == "KUBE-IPVS-FILTER" {
+                rules.clear();
+            }
+        }),
+    )
+    .only(IPVS),
     Mutant::new(
         "promises-strict-arp-ignored",
         "ignores ipvs.strictARP",
