@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use svclab::mode::Mode;
 use svcproxy::mutants::Mutant;
 
@@ -20,6 +20,19 @@ pub enum KernelError {
 pub(super) fn first_red(
     programs: &Path,
     mutant: &Mutant,
+    scenario: &str,
+    mode: Mode,
+) -> Result<Option<String>, KernelError> {
+    let red = red_step(programs, Some(mutant), scenario, mode)?;
+    // Started by a description, the right proxy may fail, too: the same red step then shows nothing.
+    let shows_nothing =
+        red.is_some() && runs_in_microvm(scenario, mode) && red == red_step(programs, None, scenario, mode)?;
+    Ok(red.filter(|_| !shows_nothing))
+}
+
+fn red_step(
+    programs: &Path,
+    mutant: Option<&Mutant>,
     scenario: &str,
     mode: Mode,
 ) -> Result<Option<String>, KernelError> {
@@ -45,7 +58,7 @@ pub(super) struct CardBreaches {
 /// Makes a card of one scenario.
 pub(super) fn card(programs: &Path, mutant: &Mutant, scenario: &str, mode: Mode) -> Result<CardBreaches, KernelError> {
     let options = ["conformance", "--no-figures", "--clusters", "0", "--shrink-runs", "0"];
-    let card = svclab(programs, mutant, &options, scenario, mode)?;
+    let card = svclab(programs, Some(mutant), &options, scenario, mode)?;
     let mut found = CardBreaches::default();
     for promise in card["promises"].as_array().into_iter().flatten() {
         let cells = promise["cells"].as_object().into_iter().flat_map(|cells| cells.values());
@@ -60,7 +73,7 @@ pub(super) fn card(programs: &Path, mutant: &Mutant, scenario: &str, mode: Mode)
 
 fn svclab(
     programs: &Path,
-    mutant: &Mutant,
+    mutant: Option<&Mutant>,
     options: &[&str],
     scenario: &str,
     mode: Mode,
@@ -68,21 +81,37 @@ fn svclab(
     let program = programs.join("svclab");
     let fail = |source| KernelError::Start { program: program.display().to_string(), source };
     let scratch = tempfile::tempdir().map_err(fail)?;
-    let (proxy, report) = (scratch.path().join("proxy"), scratch.path().join("report.json"));
-    wrapper(&proxy, &programs.join("svcproxy"), mutant).map_err(fail)?;
+    let report = scratch.path().join("report.json");
+    let proxy = proxy(scratch.path(), &programs.join("svcproxy"), mutant, scenario, mode).map_err(fail)?;
     let mut command = Command::new(&program);
     command.args(options).arg("--mode").arg(mode.to_string()).arg("--proxy").arg(&proxy).arg("--json").arg(&report);
     let output = command.arg(scenario).stdout(Stdio::null()).output().map_err(fail)?;
     let text = std::fs::read(&report).unwrap_or_default();
     serde_json::from_slice(&text).map_err(|_| KernelError::NoReport {
         command: format!("{} {scenario}", options.join(" ")),
-        mutant: mutant.id.to_owned(),
+        mutant: mutant.map_or("none", |mutant| mutant.id).to_owned(),
         complaint: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }
 
-/// Writes a program that is svcproxy as the mutant.
-fn wrapper(path: &PathBuf, svcproxy: &Path, mutant: &Mutant) -> io::Result<()> {
-    std::fs::write(path, format!("#!/bin/sh\nexec '{}' --mutant {} \"$@\"\n", svcproxy.display(), mutant.id))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+fn runs_in_microvm(scenario: &str, mode: Mode) -> bool {
+    scenario.starts_with("microvm/") || mode == Mode::Ipvs
+}
+
+/// Writes what `svclab --proxy` starts: svcproxy as the mutant. A microVM has no other program than the one that a
+/// description names, so that a wrapper would not find svcproxy there.
+fn proxy(folder: &Path, svcproxy: &Path, mutant: Option<&Mutant>, scenario: &str, mode: Mode) -> io::Result<PathBuf> {
+    let flags: Vec<&str> = mutant.iter().flat_map(|mutant| ["--mutant", mutant.id]).collect();
+    if runs_in_microvm(scenario, mode) {
+        let program = [svcproxy.display().to_string()].into_iter();
+        let flags = flags.into_iter().chain(["--config={config}", "--hostname-override={node}"]).map(str::to_owned);
+        let command: Vec<String> = program.chain(flags).collect();
+        let path = folder.join("proxy.yaml");
+        std::fs::write(&path, json!({"name": "svcproxy", "command": command}).to_string())?;
+        return Ok(path);
+    }
+    let path = folder.join("proxy");
+    std::fs::write(&path, format!("#!/bin/sh\nexec '{}' {} \"$@\"\n", svcproxy.display(), flags.join(" ")))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+    Ok(path)
 }
