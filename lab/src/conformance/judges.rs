@@ -122,8 +122,48 @@ fn add(judges: &mut BTreeMap<String, Judges>, name: &str, scenario: &Scenario) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fmt::Write as _;
+
     use super::*;
     use crate::promises::Promise;
+
+    const BEGIN: &str = "<!-- generated: judges -->\n";
+    const END: &str = "<!-- end -->\n";
+
+    fn with_table(text: &str) -> String {
+        let names = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let mut table = "| | promise | audit | scenarios, also in the simulator | scenarios, on the kernel only |\n\
+                         | ---: | --- | --- | --- | --- |\n"
+            .to_owned();
+        for promise in Promise::all() {
+            let judges = judges().get(promise.id).cloned().unwrap_or_default();
+            let audit = match (judges.audit, judges.every_run) {
+                (true, _) => "yes",
+                (false, true) => "the start of each run",
+                (false, false) => "",
+            };
+            let simulator = names(judges.simulator.iter().map(String::as_str).collect());
+            let kernel = names(judges.only_on_the_kernel().collect());
+            let _ = writeln!(table, "| {} | `{}` | {audit} | {simulator} | {kernel} |", promise.number, promise.id);
+        }
+        let (before, rest) = text.split_once(BEGIN).unwrap();
+        let (_, after) = rest.split_once(END).unwrap();
+        format!("{before}{BEGIN}\n{table}\n{END}{after}")
+    }
+
+    #[test]
+    fn the_table_of_judges_is_that_of_the_scenarios() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let expected = with_table(&text);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &expected).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&path).unwrap() == expected,
+            "docs/conformance.md is out of date: UPDATE_DOCS=1 cargo nextest run -p svclab table_of_judges"
+        );
+    }
 
     #[test]
     fn every_promise_has_a_judge() {
