@@ -259,3 +259,37 @@ fn link_local(like: IpAddr) -> IpAddr {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::network::Flow;
+
+    #[test]
+    fn a_node_without_addresses_of_services_keeps_its_links() {
+        let pod = Pod { addresses: vec!["10.244.1.2".parse().unwrap()], listening: Listening::new() };
+        let node = Node {
+            name: "node".to_owned(),
+            addresses: vec!["172.18.0.2/24".parse().unwrap()],
+            secondary: Vec::new(),
+            pod_ranges: vec!["10.244.1.0/24".parse().unwrap()],
+            gateways: vec!["10.244.1.1/24".parse().unwrap()],
+            overlay: Vec::new(),
+            second: Vec::new(),
+            sysctls: Sysctls::node(),
+            listening: [(Protocol::TCP, 22)].into(),
+            pods: vec![("pod".to_owned(), Some(pod))],
+        };
+        let cluster = Cluster { bridged: true, nodes: vec![node], outside: Vec::new() };
+        let mut network = Network::default();
+        for addresses in ["ip addr add 10.96.0.1/32 dev kube-ipvs0\n", ""] {
+            let mut state = NodeState::default();
+            state.read_addresses("addresses", addresses).unwrap();
+            cluster.put(&mut network, |_| Some(&state)).unwrap();
+            let call = Flow::tcp(network.find("pod").unwrap(), "172.18.0.2:22".parse().unwrap());
+            let outcomes = network.outcomes(&call).unwrap();
+            assert!(outcomes.certain().is_some_and(|verdict| verdict.answered().is_some()), "{outcomes:?}");
+        }
+    }
+}
