@@ -15,6 +15,8 @@ pub enum ProbePromise {
         sticky: bool,
         /// All servers answer in turn, in a fixed order; the value is the number of requests at a time.
         turns: Option<usize>,
+        /// Every server answers at least once.
+        all: bool,
         /// The DSCP that the servers see.
         dscp: Option<u8>,
     },
@@ -153,7 +155,7 @@ pub fn judge(wanted: &ProbePromise, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> 
         ProbePromise::Refused => only("every probe refused", &|answer| *answer == ProbeAnswer::Refused),
         ProbePromise::Unanswered => only("no probe answered", &|answer| !matches!(answer, ProbeAnswer::Replied { .. })),
         ProbePromise::Dropped => only("every probe dropped (no answer)", &|answer| *answer == ProbeAnswer::TimedOut),
-        ProbePromise::Answered { by, source, sticky, turns, dscp } => {
+        ProbePromise::Answered { by, source, sticky, turns, all, dscp } => {
             let mut found = answered(by, &tally, outcomes.len());
             if let Some(at_a_time) = turns.filter(|_| found.is_empty()) {
                 found.extend(if at_a_time == 1 {
@@ -161,6 +163,9 @@ pub fn judge(wanted: &ProbePromise, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> 
                 } else {
                     uneven(by.len(), at_a_time, &tally)
                 });
+            }
+            if *all && found.is_empty() {
+                found.extend(without_answer(by, outcomes.len(), &tally));
             }
             if *sticky && tally.servers.len() > 1 {
                 found.push(Mismatch::new("all answers from one server", tally.summary()));
@@ -191,6 +196,14 @@ fn answered(by: &[(String, Option<f64>)], tally: &OutcomeTally, sent: usize) -> 
         (count < low || count > high).then(|| Mismatch::new(expected, format!("{count} ({})", tally.summary())))
     });
     unlikely.collect()
+}
+
+/// Names the servers that never answered.
+fn without_answer(by: &[(String, Option<f64>)], sent: usize, tally: &OutcomeTally) -> Option<Mismatch> {
+    let silent = by.iter().map(|(name, _)| name.as_str()).filter(|name| !tally.servers.contains_key(*name));
+    let silent: Vec<&str> = silent.collect();
+    let expected = format!("each of {} pods answers some of {sent} probes", by.len());
+    (!silent.is_empty()).then(|| Mismatch::new(expected, format!("none from {}", in_order(&silent))))
 }
 
 /// Finds an answer out of turn. The round may begin with any server.

@@ -97,6 +97,16 @@ pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
     Some(upper)
 }
 
+/// Returns the probes after which each of `backends` equal backends has answered, except with probability
+/// [`FALSE_ALARM`].
+pub fn until_all(backends: usize) -> usize {
+    if backends < 2 {
+        return backends;
+    }
+    let missed = (1.0 - 1.0 / backends as f64).ln();
+    ((FALSE_ALARM / backends as f64).ln() / missed).ceil() as usize
+}
+
 /// Returns the smallest skew, in hundredths of the share, that `n` probes detect except with probability [`MISS`];
 /// `None` if they may miss a backend that gets nothing, or twice its share.
 ///

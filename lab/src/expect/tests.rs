@@ -25,13 +25,20 @@ fn replies(counts: &[(&str, usize)]) -> Vec<ProbeOutcome> {
 fn even(names: &[&str]) -> ProbePromise {
     let share = 1.0 / names.len() as f64;
     let by = names.iter().map(|name| ((*name).to_owned(), Some(share))).collect();
-    ProbePromise::Answered { by, source: None, sticky: false, turns: None, dscp: None }
+    ProbePromise::Answered { by, source: None, sticky: false, turns: None, all: false, dscp: None }
 }
 
 fn source(addresses: &[&str], client: bool, not: bool) -> ProbePromise {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let source = Some(SourcePromise { words: "x".into(), client, addresses, not });
-    ProbePromise::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: None, dscp: None }
+    ProbePromise::Answered {
+        by: vec![("d/a".into(), None)],
+        source,
+        sticky: false,
+        turns: None,
+        all: false,
+        dscp: None,
+    }
 }
 
 #[test]
@@ -41,6 +48,7 @@ fn a_changed_dscp_breaks_the_promise() {
         source: None,
         sticky: false,
         turns: None,
+        all: false,
         dscp: Some(dscp),
     };
     let saw = |seen| {
@@ -92,9 +100,19 @@ fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
 }
 
 #[test]
+fn a_server_without_an_answer_fails_a_check_of_all() {
+    let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
+    let wanted = ProbePromise::Answered { by, source: None, sticky: false, turns: None, all: true, dscp: None };
+    assert_eq!(judge(&wanted, &replies(&[("d/a", 50), ("d/b", 1), ("d/c", 20)])), []);
+    let found = judge(&wanted, &replies(&[("d/a", 50), ("d/c", 21)]));
+    assert_eq!(found, [Mismatch::new("each of 3 pods answers some of 71 probes", "none from d/b")]);
+    assert_eq!([1, 2, 3, 110].map(stats::until_all), [1, 31, 54, 2_784]);
+}
+
+#[test]
 fn turns_may_begin_with_any_server() {
     let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
-    let wanted = ProbePromise::Answered { by, source: None, sticky: false, turns: Some(1), dscp: None };
+    let wanted = ProbePromise::Answered { by, source: None, sticky: false, turns: Some(1), all: false, dscp: None };
     let verdict = |order: &str| {
         let outcomes: Vec<ProbeOutcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
         judge(&wanted, &outcomes)
@@ -134,7 +152,8 @@ fn sources_match_the_client_or_a_list() {
 #[test]
 fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let by = vec![("d/a".to_owned(), None), ("d/b".to_owned(), None)];
-    let wanted = |sticky| ProbePromise::Answered { by: by.clone(), source: None, sticky, turns: None, dscp: None };
+    let wanted =
+        |sticky| ProbePromise::Answered { by: by.clone(), source: None, sticky, turns: None, all: false, dscp: None };
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());

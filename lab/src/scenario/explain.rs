@@ -124,7 +124,7 @@ fn promise(wanted: &ProbePromise, expect: &ExpectFile) -> String {
         ProbePromise::Refused => "every one is refused".to_owned(),
         ProbePromise::Dropped => "every one is dropped".to_owned(),
         ProbePromise::Unanswered => "none is answered".to_owned(),
-        ProbePromise::Answered { by, source, sticky, turns, dscp } => {
+        ProbePromise::Answered { by, source, sticky, turns, all, dscp } => {
             let share =
                 |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
             let by: Vec<String> = by.iter().map(|(name, part)| format!("{name}{}", share(part))).collect();
@@ -137,6 +137,9 @@ fn promise(wanted: &ProbePromise, expect: &ExpectFile) -> String {
             }
             if *sticky {
                 text.push_str(", always the same");
+            }
+            if *all {
+                text.push_str(", some by each");
             }
             if turns.is_some() {
                 text.push_str(", in turn");

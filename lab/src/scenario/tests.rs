@@ -207,6 +207,7 @@ fn a_finer_sensitivity_needs_more_probes() {
     assert!(wrong("answered: [web-1, web-2], spread: even, sensitivity: 20%").contains("at least"));
     assert!(wrong("answered: [web-1, web-2], sensitivity: 40%").contains("sensitivity: it is for promised shares"));
     assert!(wrong("answered: [web-1, web-2], spread: even, sensitivity: 0%").contains("from 1% to 100%"));
+    assert!(wrong("answered: [web-1, web-2], spread: all, sticky: true").contains("contradicts `sticky`"));
 }
 
 #[test]

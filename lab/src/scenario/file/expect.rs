@@ -81,6 +81,7 @@ pub static EXPECT_KEYS: [ExpectKey; 28] = [
     ]),
     key("spread", |expect| expect.spread.is_some(), &[
         ("`spread: even`", "the listed pods answered equally often"),
+        ("`spread: all`", "each of the listed pods answered at least once"),
         ("`spread: turns`", "the listed pods answered in turn, always in the same order (requests go out one at a time); with `concurrency` each pod answered as often as its turns, give or take so many"),
     ]),
     key("sensitivity", |expect| expect.sensitivity.is_some(), &[("`sensitivity: 20%`", "with shares or `spread: even`: the check notices a share that is too large or too small by that part of it, and sends as many requests as that takes (default 50 %)")]),
@@ -123,11 +124,13 @@ impl ExpectFile {
     }
 }
 
-/// `spread: even` or `spread: turns`
+/// `spread: even`, `spread: all` or `spread: turns`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     Even,
+    /// Each at least once, in whatever proportions.
+    All,
     /// One after the other, always in the same order, as a round robin serves a single client.
     Turns,
 }

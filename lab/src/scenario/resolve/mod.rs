@@ -195,7 +195,14 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePro
     if expect.answered.is_some() {
         return wanted(store, expect, &ClusterHost::LoadBalancer, Location::UNKNOWN).map(Some);
     }
-    Ok(Some(ProbePromise::Answered { by: everybody(store), source: None, sticky: false, turns: None, dscp: None }))
+    Ok(Some(ProbePromise::Answered {
+        by: everybody(store),
+        source: None,
+        sticky: false,
+        turns: None,
+        all: false,
+        dscp: None,
+    }))
 }
 
 fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
@@ -379,8 +386,12 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) 
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
             let turns = (expect.spread == Some(Spread::Turns)).then_some(1);
+            let all = expect.spread == Some(Spread::All);
+            if all && expect.sticky == Some(true) {
+                return Err(Problem::new(answered.referenced, "spread: all contradicts `sticky`"));
+            }
             let dscp = expect.saw_dscp.as_ref().map(dscp).transpose()?;
-            Ok(ProbePromise::Answered { by, source, sticky: expect.sticky == Some(true), turns, dscp })
+            Ok(ProbePromise::Answered { by, source, sticky: expect.sticky == Some(true), turns, all, dscp })
         }
         _ => Err(Problem::new(
             at,
@@ -460,6 +471,7 @@ fn count(written: Option<&Spanned<usize>>, wanted: &ProbePromise, expect: &Expec
     let (mut needed, mut asked) = (1, 1);
     match wanted {
         ProbePromise::Answered { by, turns: Some(at_a_time), .. } => needed = TURNS * at_a_time * by.len(),
+        ProbePromise::Answered { by, all: true, .. } => needed = stats::until_all(by.len()),
         ProbePromise::Answered { by, sticky, .. } => {
             let skew = sensitivity(expect, by)?;
             needed = for_shares(by, skew)?.max(if *sticky { STICKY_PROBES } else { 1 });
