@@ -1,6 +1,6 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -47,6 +47,8 @@ pub enum Hook {
     Config(fn(&mut Config)),
     Batch(fn(&mut Batch)),
     Change(fn(&mut Change)),
+    /// Does not leave out objects with this label, neither in requests nor in what it reads.
+    IgnoredLabel(&'static str),
     ServicePort(fn(&State, &mut ServicePort)),
     Endpoints(fn(&State, &ServicePort, &mut Vec<Endpoint>)),
     Plan(fn(&PlanInput<'_>, &mut ServicePortPlan)),
@@ -145,4 +147,16 @@ impl Drop for ThreadMutant {
 
 pub(super) fn active() -> Option<&'static Hook> {
     OF_THREAD.get().or_else(|| OF_PROCESS.get().copied()).map(|mutant| &mutant.hook)
+}
+
+pub(super) fn without_label(mut change: Change, label: &str) -> Change {
+    let labels = match &mut change {
+        Change::Service(_, Some(service)) => Arc::make_mut(service).metadata.labels.as_mut(),
+        Change::EndpointSlice(_, Some(slice)) => Arc::make_mut(slice).metadata.labels.as_mut(),
+        _ => None,
+    };
+    if let Some(labels) = labels {
+        labels.remove(label);
+    }
+    change
 }

@@ -9,6 +9,7 @@ mod hints;
 mod load;
 mod machines;
 mod memory;
+mod names_and_ports;
 mod packets;
 mod policies;
 mod policy_changes;
@@ -16,6 +17,7 @@ mod promises;
 mod published;
 mod refusals;
 mod rules;
+mod service_changes;
 mod settings;
 mod sources;
 mod timing;
@@ -32,6 +34,7 @@ const PARTS: &[&[Mutant]] = &[
     hints::MUTANTS,
     load::MUTANTS,
     machines::MUTANTS,
+    names_and_ports::MUTANTS,
     packets::MUTANTS,
     policies::MUTANTS,
     policy_changes::MUTANTS,
@@ -39,6 +42,7 @@ const PARTS: &[&[Mutant]] = &[
     published::MUTANTS,
     refusals::MUTANTS,
     rules::MUTANTS,
+    service_changes::MUTANTS,
     settings::MUTANTS,
     sources::MUTANTS,
     timing::MUTANTS,

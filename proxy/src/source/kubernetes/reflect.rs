@@ -17,6 +17,7 @@ use super::watching::WatchProgress;
 use super::{ReflectorTiming, WatchUpdate};
 use crate::habits::{self, Habit};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
+use crate::mutants;
 
 /// After this many consecutive watches that end at once, all objects are listed again.
 const SHORT_WATCHES: u32 = 3;
@@ -89,7 +90,9 @@ pub(super) struct Reflector {
 impl Reflector {
     pub(super) fn new(kind: ObjectKind, node_name: &str, connector: Connector, timing: ReflectorTiming) -> Reflector {
         // As in kube-proxy, the server filters out headless Services and those of other proxies.
-        let labels = format!("!{LABEL_HEADLESS},!{LABEL_PROXY_NAME}");
+        let left_out = [LABEL_HEADLESS, LABEL_PROXY_NAME].into_iter();
+        let left_out = left_out.filter(|label| mutants::ignored_label() != Some(label));
+        let labels = left_out.map(|label| format!("!{label}")).collect::<Vec<_>>().join(",");
         let (path, labels, fields) = match kind {
             ObjectKind::Service => ("/api/v1/services", Some(labels), None),
             ObjectKind::EndpointSlice => ("/apis/discovery.k8s.io/v1/endpointslices", Some(labels), None),
