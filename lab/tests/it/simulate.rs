@@ -83,7 +83,8 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
 }
 
 /// Requests to a pod or node itself, which need no service's rules.
-const NO_SERVICE: [(&str, &str); 17] = [
+const NO_SERVICE: [(&str, &str); 18] = [
+    ("address-ranges", "a pod reaches another node's pod directly"),
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
     ("node-as-load-balancer", "the other node reaches another port of the node"),
