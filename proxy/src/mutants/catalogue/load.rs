@@ -100,7 +100,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "load-kernel-collects",
         "has the kernel check the timeouts of thousands of elements all the time, which costs the proxy nothing",
-        "idle-minute",
+        "microvm/idle-minute",
         Hook::Delay(|_| costly_set()),
     ),
     limit(
@@ -198,7 +198,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "load-large-cluster-is-slow",
         "takes fifteen seconds more for each change where there are hundreds of Services",
-        "many-services",
+        "microvm/many-services",
         Hook::Pending(|state, _| {
             if state.service_ports().count() > 300 {
                 thread::sleep(Duration::from_secs(15));
@@ -208,7 +208,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "load-at-most-256-services",
         "serves no more than 256 Services",
-        "many-services",
+        "microvm/many-services",
         Hook::Plan(|input, plan| {
             if input.state.service_ports().take(256).all(|port| port.name != plan.name) {
                 plan.cluster_backends.clear();
