@@ -11,7 +11,7 @@ use svclab_kernel_properties::wrong_proxies::ScenarioSuite;
 use svcproxy::mutants::{self, Mutant, SeenBy};
 
 const DOCUMENT: &str = "docs/mutants.md";
-const USAGE: &str = "usage: wrong_proxies [--missing] [--simulate] [ID...]";
+const USAGE: &str = "usage: wrong_proxies [--missing] [--cards | --simulate] [ID...]";
 
 fn main() -> ExitCode {
     match run() {
@@ -26,10 +26,11 @@ fn main() -> ExitCode {
 
 /// Returns whether every wrong proxy of the table is noticed.
 fn run() -> Result<bool, String> {
-    let (mut missing, mut kernel, mut ids) = (false, true, Vec::new());
+    let (mut missing, mut kernel, mut cards, mut ids) = (false, true, false, Vec::new());
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--missing" => missing = true,
+            "--cards" => cards = true,
             "--simulate" => kernel = false,
             flag if flag.starts_with('-') => return Err(USAGE.to_owned()),
             id => ids.push(mutants::find(id).ok_or_else(|| format!("{id} is not in the catalogue"))?.id),
@@ -38,7 +39,7 @@ fn run() -> Result<bool, String> {
     let document = || std::fs::read_to_string(DOCUMENT).map_err(|error| format!("cannot read {DOCUMENT}: {error}"));
     let known = rows(&document()?);
     let has_row = |mutant: &Mutant| known.iter().any(|row| row.id == mutant.id && is_settled(row));
-    let suite = suite(kernel)?;
+    let suite = suite(kernel, cards && kernel)?;
     for mutant in mutants::all() {
         if (missing && has_row(mutant)) || (!ids.is_empty() && !ids.contains(&mutant.id)) {
             continue;
@@ -68,7 +69,7 @@ fn is_settled(row: &MutantRow) -> bool {
     row.is_noticed() || mutants::find(&row.id).is_some_and(proven)
 }
 
-fn suite(kernel: bool) -> Result<ScenarioSuite, String> {
+fn suite(kernel: bool, cards: bool) -> Result<ScenarioSuite, String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in ["scenarios", "scenarios/seeds"] {
         let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {folder}: {error}"))?;
@@ -82,5 +83,6 @@ fn suite(kernel: bool) -> Result<ScenarioSuite, String> {
         scenarios: scenarios.map_err(|error| error.to_string())?,
         programs: programs.unwrap_or_else(|| Path::new("target/debug").to_owned()),
         kernel,
+        cards,
     })
 }

@@ -26,9 +26,9 @@ pub struct MutantRow {
     pub noticed_by: String,
     /// `simulator`, `kernel`, or empty.
     pub on: String,
-    /// Whether an audit of the nodes in that scenario notices it as well.
-    pub by_audit: bool,
-    /// The ids of the promises that a card calls broken, in the scenario that notices it.
+    /// Whether an audit of the nodes in that scenario notices it as well; `None`: not asked.
+    pub by_audit: Option<bool>,
+    /// The ids of the promise that the step tests, and of those that a card of the scenario calls broken.
     pub breaks: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl MutantRow {
             mode: mode.to_owned(),
             noticed_by: noticed_by.to_owned(),
             on: on.to_owned(),
-            by_audit: audit == "yes",
+            by_audit: (!audit.is_empty()).then_some(audit == "yes"),
             breaks,
         })
     }
@@ -69,7 +69,7 @@ impl MutantRow {
 impl fmt::Display for MutantRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MutantRow { id, does, mode, noticed_by, on, by_audit, breaks } = self;
-        let audit = if *by_audit { "yes" } else { "" };
+        let audit = by_audit.map_or("", |found| if found { "yes" } else { "no" });
         write!(f, "| `{id}` | {does} | {mode} | {noticed_by} | {on} | {audit} | {} |", breaks.join(", "))
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             mode: "iptables".to_owned(),
             noticed_by: "hairpin: a step | of a scenario".replace(" | ", " or "),
             on: "kernel".to_owned(),
-            by_audit: breaks.is_empty(),
+            by_audit: (!breaks.is_empty()).then_some(true),
             breaks: breaks.iter().map(|id| (*id).to_owned()).collect(),
         };
         let written = [row("a", &[]), row("b", &["even", "kept"])];

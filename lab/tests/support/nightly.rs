@@ -8,7 +8,7 @@ pub const NIGHTLY: [(&str, &str); 9] = [
     ("::nft-commands", "the tests of svcproxy compare rules that commands write with those written by netlink"),
     ("kept::microvm::all_in_", "one to five minutes each in an emulated processor"),
     ("::further_", "a scenario's first damage shows that the scenario can fail"),
-    ("mutants::further_", "one wrong proxy of five shows that scenarios still notice them"),
+    ("mutants::nightly_", "one wrong proxy of five shows that scenarios still notice them"),
     ("broken::microvm::", "one to four minutes each in an emulated processor"),
     ("history::microvm::", "the tests of svcproxy run the same histories against IPVS in memory"),
     ("microvm_clusters::", "one machine of five compares the judges in IPVS mode each time"),

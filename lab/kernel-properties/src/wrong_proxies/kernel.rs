@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use svclab::mode::Mode;
 use svcproxy::mutants::Mutant;
 
+use super::RedStep;
+
 /// A run of `svclab` with a wrong proxy that gave no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
@@ -16,13 +18,13 @@ pub enum KernelError {
     NoReport { command: String, mutant: String, complaint: String },
 }
 
-/// Runs a scenario, and returns the step that the wrong proxy fails.
+/// Runs a scenario, and returns what the wrong proxy fails.
 pub(super) fn first_red(
     programs: &Path,
     mutant: &Mutant,
     scenario: &str,
     mode: Mode,
-) -> Result<Option<String>, KernelError> {
+) -> Result<Option<RedStep>, KernelError> {
     let red = red_step(programs, Some(mutant), scenario, mode)?;
     // Started by a description, the right proxy may fail, too: the same red step then shows nothing.
     let shows_nothing =
@@ -33,17 +35,19 @@ pub(super) fn first_red(
 fn red_step(
     programs: &Path,
     mutant: Option<&Mutant>,
-    scenario: &str,
+    scenario_name: &str,
     mode: Mode,
-) -> Result<Option<String>, KernelError> {
-    let report = svclab(programs, mutant, &["run", "--quiet"], scenario, mode)?;
+) -> Result<Option<RedStep>, KernelError> {
+    let report = svclab(programs, mutant, &["run", "--quiet"], scenario_name, mode)?;
     let scenarios = report["scenarios"].as_array().cloned().unwrap_or_default();
     Ok(scenarios.iter().find_map(|scenario| {
         let steps = scenario["steps"].as_array().cloned().unwrap_or_default();
         let red = steps.iter().find(|step| matches!(step["verdict"].as_str(), Some("failed" | "error")));
-        let step = red.and_then(|step| step["name"].as_str()).map(str::to_owned);
-        let is_unable = scenario["unable"] == true;
-        step.or_else(|| (scenario["notStarted"].is_string() && !is_unable).then(|| "the start".to_owned()))
+        let promise = red.and_then(|step| step["promise"].as_str()).or(scenario["promise"].as_str());
+        let step = red.and_then(|step| step["name"].as_str());
+        let is_start = scenario["notStarted"].is_string() && scenario["unable"] != true;
+        let step = step.or(is_start.then_some("the start"))?;
+        Some(RedStep { scenario: scenario_name.to_owned(), step: step.to_owned(), promise: promise.map(str::to_owned) })
     }))
 }
 

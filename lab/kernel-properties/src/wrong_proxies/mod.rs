@@ -12,7 +12,6 @@ use svclab::scenario::Scenario;
 use svcproxy::config::Mode as ProxyMode;
 use svcproxy::mutants::{Mutant, SeenBy};
 
-use kernel::CardBreaches;
 pub use kernel::KernelError;
 
 /// What judges the wrong proxies.
@@ -23,6 +22,17 @@ pub struct ScenarioSuite {
     pub programs: PathBuf,
     /// Whether scenarios run on the kernel, too.
     pub kernel: bool,
+    /// Whether a card is made of each scenario that notices a wrong proxy.
+    pub cards: bool,
+}
+
+/// What a wrong proxy fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RedStep {
+    scenario: String,
+    step: String,
+    /// The promise that the step tests.
+    promise: Option<String>,
 }
 
 const fn lab_mode(mode: ProxyMode) -> Mode {
@@ -63,39 +73,39 @@ impl ScenarioSuite {
         let simulate = |scenarios: &[&Scenario]| {
             mutant.is_rendered().then(|| simulator::first_red(mutant, scenarios, mode)).flatten()
         };
-        if let Some((scenario, step)) = simulate(&own) {
-            return self.noticed(mutant, mode, row, &scenario, &step, "simulator");
+        if let Some(red) = simulate(&own) {
+            return self.noticed(mutant, mode, row, red, "simulator");
         }
         if self.kernel
-            && let Some(step) = kernel::first_red(&self.programs, mutant, expected, mode)?
+            && let Some(red) = kernel::first_red(&self.programs, mutant, expected, mode)?
         {
-            return self.noticed(mutant, mode, row, expected, &step, "kernel");
+            return self.noticed(mutant, mode, row, red, "kernel");
         }
         match simulate(&others) {
-            Some((scenario, step)) => self.noticed(mutant, mode, row, &scenario, &step, "simulator"),
+            Some(red) => self.noticed(mutant, mode, row, red, "simulator"),
             None => Ok(row),
         }
     }
 
-    /// Completes the row by a card.
     fn noticed(
         &self,
         mutant: &Mutant,
         mode: Mode,
         row: MutantRow,
-        scenario: &str,
-        step: &str,
+        red: RedStep,
         on: &str,
     ) -> Result<MutantRow, KernelError> {
-        let card =
-            if self.kernel { kernel::card(&self.programs, mutant, scenario, mode)? } else { CardBreaches::default() };
-        Ok(MutantRow {
-            noticed_by: format!("{scenario}: {step}"),
-            on: on.to_owned(),
-            by_audit: card.by_audit,
-            breaks: card.promises,
-            ..row
-        })
+        let mut breaks: Vec<String> = red.promise.into_iter().collect();
+        let mut by_audit = None;
+        if self.cards {
+            let card = kernel::card(&self.programs, mutant, &red.scenario, mode)?;
+            breaks.extend(card.promises);
+            by_audit = Some(card.by_audit);
+        }
+        breaks.sort_unstable();
+        breaks.dedup();
+        let noticed_by = format!("{}: {}", red.scenario, red.step);
+        Ok(MutantRow { noticed_by, on: on.to_owned(), by_audit, breaks, ..row })
     }
 }
 

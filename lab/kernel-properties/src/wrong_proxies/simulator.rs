@@ -9,6 +9,7 @@ use svclab::scenario::simulated::rendered::Rendered;
 use svclab::scenario::simulated::run::run;
 use svcproxy::mutants::{Mutant, activate_for_thread};
 
+use super::RedStep;
 use crate::scenarios::render;
 
 /// Renders in this process, as a wrong proxy.
@@ -28,19 +29,15 @@ impl RuleSource for WrongRenderer {
     }
 }
 
-/// Returns the first scenario that the wrong proxy fails, and its step.
-pub(super) fn first_red(mutant: &'static Mutant, scenarios: &[&Scenario], mode: Mode) -> Option<(String, String)> {
-    let scenarios = scenarios.iter().filter(|scenario| scenario.modes.contains(&mode));
-    scenarios
-        .filter_map(|scenario| {
-            let report = run(scenario, Arc::new(WrongRenderer(mutant)), mode, false);
-            Some((scenario.name.clone(), red_step(&report)?))
-        })
-        .next()
+/// Returns the first step that the wrong proxy fails. What the simulator cannot read or carry out is no verdict: the
+/// kernel judges it.
+pub(super) fn first_red(mutant: &'static Mutant, scenarios: &[&Scenario], mode: Mode) -> Option<RedStep> {
+    let mut scenarios = scenarios.iter().filter(|scenario| scenario.modes.contains(&mode));
+    scenarios.find_map(|scenario| red_step(&run(scenario, Arc::new(WrongRenderer(mutant)), mode, false)))
 }
 
-/// Returns the first failed step. What the simulator cannot read or carry out is no verdict: the kernel judges it.
-fn red_step(report: &ScenarioReport) -> Option<String> {
-    let red = report.steps.iter().find(|step| matches!(step.verdict, StepVerdict::Failed(_)));
-    red.map(|step| step.name.clone())
+fn red_step(report: &ScenarioReport) -> Option<RedStep> {
+    let red = report.steps.iter().find(|step| matches!(step.verdict, StepVerdict::Failed(_)))?;
+    let promise = red.promise.or(report.promise).map(str::to_owned);
+    Some(RedStep { scenario: report.name.clone(), step: red.name.clone(), promise })
 }

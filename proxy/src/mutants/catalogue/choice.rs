@@ -187,7 +187,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ];
 
 /// What a proxy remembers of each service port, by the addresses of endpoints.
-struct Memory<T>(Mutex<BTreeMap<(String, Family, ServicePortName), BTreeMap<SocketAddr, T>>>);
+struct Memory<T>(Mutex<BTreeMap<MemoryKey, BTreeMap<SocketAddr, T>>>);
+
+/// The node, the family and the service port.
+type MemoryKey = (String, Family, ServicePortName);
 
 impl<T> Memory<T> {
     const fn new() -> Memory<T> {
