@@ -71,7 +71,7 @@ fn is_settled(row: &MutantRow) -> bool {
 
 fn suite(kernel: bool, cards: bool) -> Result<ScenarioSuite, String> {
     let mut files: Vec<PathBuf> = Vec::new();
-    for folder in ["scenarios", "scenarios/seeds"] {
+    for folder in ["scenarios", "scenarios/seeds", "scenarios/microvm"] {
         let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {folder}: {error}"))?;
         files.extend(entries.filter_map(|entry| Some(entry.ok()?.path())));
     }

@@ -63,7 +63,8 @@ impl ScenarioSuite {
             }
             SeenBy::Scenario(name) => name,
         };
-        let (own, others): (Vec<_>, Vec<_>) = self.scenarios.iter().partition(|scenario| scenario.name == expected);
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.scenarios.iter().partition(|scenario| Some(&*scenario.name) == expected.rsplit('/').next());
         let mode = mutant.modes.iter().map(|mode| lab_mode(*mode)).find(|mode| {
             let has = |scenario: &&Scenario| scenario.modes.contains(mode);
             own.iter().any(has)
@@ -74,6 +75,7 @@ impl ScenarioSuite {
             mutant.is_rendered().then(|| simulator::first_red(mutant, scenarios, mode)).flatten()
         };
         if let Some(red) = simulate(&own) {
+            let red = RedStep { scenario: expected.to_owned(), ..red };
             return self.noticed(mutant, mode, row, red, "simulator");
         }
         if self.kernel

@@ -93,7 +93,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "endpoints-emptied-slices-stay",
         "ignores an EndpointSlice that has lost all of its endpoints",
-        "no-endpoints",
+        "endpoint-slices",
         Hook::Change(|change| {
             if let Change::EndpointSlice(_, Some(slice)) = change
                 && slice.endpoints.iter().flatten().count() == 0
