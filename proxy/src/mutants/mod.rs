@@ -123,6 +123,15 @@ pub fn rules(chain: &str, rules: &mut Vec<ruleset::Rule>) {
     seam!(Rules(chain, rules));
 }
 
+/// Whether [`rules`] may change anything: a rule by itself must become a list for it, which costs an allocation.
+pub fn alter_rules() -> bool {
+    #[cfg(debug_assertions)]
+    if let Some(hook::Hook::Rules(_)) = hook::active() {
+        return true;
+    }
+    false
+}
+
 pub fn nft_rules(chain: &str, rules: &mut Vec<nftables::Rule>) {
     seam!(NftRules(chain, rules));
 }

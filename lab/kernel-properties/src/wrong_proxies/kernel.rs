@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use svclab::mode::Mode;
+use svclab::promises::STARTS;
 use svcproxy::mutants::Mutant;
 
 use super::RedStep;
@@ -43,9 +44,10 @@ fn red_step(
     Ok(scenarios.iter().find_map(|scenario| {
         let steps = scenario["steps"].as_array().cloned().unwrap_or_default();
         let red = steps.iter().find(|step| matches!(step["verdict"].as_str(), Some("failed" | "error")));
-        let promise = red.and_then(|step| step["promise"].as_str()).or(scenario["promise"].as_str());
-        let step = red.and_then(|step| step["name"].as_str());
         let is_start = scenario["notStarted"].is_string() && scenario["unable"] != true;
+        let of_scenario = if is_start { Some(STARTS) } else { scenario["promise"].as_str() };
+        let promise = red.and_then(|step| step["promise"].as_str()).or(of_scenario);
+        let step = red.and_then(|step| step["name"].as_str());
         let step = step.or(is_start.then_some("the start"))?;
         Some(RedStep { scenario: scenario_name.to_owned(), step: step.to_owned(), promise: promise.map(str::to_owned) })
     }))

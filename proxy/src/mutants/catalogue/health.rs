@@ -26,6 +26,16 @@ fn count(input: &PlanInput<'_>, plan: &mut ServicePortPlan, is_counted: fn(&Endp
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
+        "health-never-up-to-date",
+        "answers 503 on /healthz for ever",
+        "healthz-families",
+        Hook::Health(|path, facts| {
+            if path == "/healthz" {
+                facts.synced = false;
+            }
+        }),
+    ),
+    Mutant::new(
         "health-drain-ignored",
         "answers 200 on /healthz while the cluster autoscaler is about to delete the node",
         "drained-node",

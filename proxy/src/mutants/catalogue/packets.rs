@@ -108,6 +108,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     )
     .only(FORWARDING),
     beside(
+        "packets-sent-again-dropped",
+        "drops a connection's first packet if the client sends it again",
+        "microvm/loss-and-delay",
+        "table inet mutant {
+           set seen { type ipv4_addr . inet_service . ipv4_addr . inet_service; flags dynamic,timeout; timeout 5m; size 65535; }
+           chain in { type filter hook prerouting priority -150;
+             tcp flags & (syn | ack) == syn add @seen { ip saddr . tcp sport . ip daddr . tcp dport
+               limit rate over 1/hour burst 1 packets } drop; }; }",
+    ),
+    beside(
         "packets-segments-clamped",
         "reduces the segment size of IPv4 connections to 536 bytes",
         "packet-fields",

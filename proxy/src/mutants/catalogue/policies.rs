@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::Mode;
 use crate::model::Protocol;
 use crate::mutants::{Hook, Mutant, PlanInput};
 use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
@@ -51,6 +52,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         }),
     ),
+    Mutant::new(
+        "policies-ipvs-every-list-is-the-clusters",
+        "gives its virtual servers the endpoints of all nodes under externalTrafficPolicy Local",
+        "short-circuit",
+        Hook::Plan(|_, plan| {
+            if let Some(external) = &mut plan.external
+                && external.action.verdict == FrontendVerdict::Deliver(BackendSet::Local)
+            {
+                external.action.verdict = FrontendVerdict::Deliver(BackendSet::Cluster);
+            }
+        }),
+    )
+    .only(&[Mode::Ipvs]),
     Mutant::new(
         "policies-internal-from-external",
         "applies externalTrafficPolicy to the cluster IP, too",

@@ -1,9 +1,12 @@
 //! What is rejected and what is dropped.
 
+use std::sync::Arc;
+
 use crate::config::Mode;
-use crate::model::Protocol;
+use crate::model::{Change, Protocol};
 use crate::mutants::{Hook, Mutant};
 use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
+use crate::ruleset::{Match, RuleTarget};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
@@ -79,6 +82,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         }),
     ),
+    Mutant::new(
+        "refusals-source-ranges-of-one-family-shut-the-other",
+        "admits nobody over IPv6 if all source ranges are of IPv4",
+        "dual-stack",
+        Hook::Change(|change| {
+            if let Change::Service(_, Some(service)) = change
+                && let Some(spec) = &mut Arc::make_mut(service).spec
+                && let Some(ranges) = &mut spec.load_balancer_source_ranges
+                && !ranges.iter().any(|range| range.contains(':'))
+            {
+                ranges.push("::1/128".to_owned());
+            }
+        }),
+    ),
+    Mutant::new(
+        "refusals-sctp-not-refused",
+        "neither relays SCTP nor refuses it",
+        "sctp",
+        Hook::Rules(|_, rules| {
+            rules.retain(|rule| {
+                let is_sctp = rule.matches.iter().any(|one| matches!(one, Match::Port(Protocol::Sctp, _)));
+                !(is_sctp && matches!(rule.target, RuleTarget::Reject(_)))
+            });
+        }),
+    )
+    .only(&[Mode::Userspace]),
     Mutant::new(
         "refusals-first-source-range-only",
         "admits only the first of several source ranges",

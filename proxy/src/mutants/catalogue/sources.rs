@@ -17,6 +17,16 @@ const CHAINS: &[Mode] = &[Mode::Iptables];
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
+        "sources-relayed-from-elsewhere",
+        "gives relayed connections a source that is not the node's",
+        "localhost-nodeport-nftables",
+        Hook::TablesBeside(
+            "table inet mutant { chain post { type nat hook postrouting priority 90;
+               fib saddr type local ip daddr 10.244.0.0/16 tcp dport 80 snat ip to 198.51.100.99; }; }",
+        ),
+    )
+    .only(&[Mode::Nftables]),
+    Mutant::new(
         "sources-local-masqueraded",
         "masquerades packets from outside under externalTrafficPolicy Local",
         "local-policy",

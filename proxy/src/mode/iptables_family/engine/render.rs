@@ -142,7 +142,9 @@ pub fn service_rules<R: Renderer<K>, K>(
 ) -> ServiceRules {
     let mut rules = renderer.render(node, name, plan);
     rules.chains.iter_mut().for_each(|(chain, rules)| mutants::rules(chain, rules));
-    rules.lines = rules.lines.into_iter().flat_map(altered_line).collect();
+    if mutants::alter_rules() {
+        rules.lines = rules.lines.into_iter().flat_map(altered_line).collect();
+    }
     rules
 }
 
