@@ -141,14 +141,13 @@ impl LoadBalancer {
         };
         active._tasks.shutdown().await;
         let links = self.namespace.links();
-        let nodes = active.healthy.borrow().len();
         let done = match active.vip.mode {
             VipMode::Vip => {
-                if nodes > 0 {
-                    // The task may have stopped between changing the route and reporting the change.
-                    let _ = links.remove_route(vip.into(), None).await;
-                }
-                links.remove_route(vip.into(), Some(LAST_RESORT)).await
+                let done = links.remove_route(vip.into(), Some(LAST_RESORT)).await;
+                // There is one while a node is healthy. The task may have stopped between its change and its report, so
+                // that the report does not tell. Without a metric any route matches, so this one is last.
+                let _ = links.remove_route(vip.into(), None).await;
+                done
             }
             VipMode::Proxy if self.owns(vip) => Ok(()),
             VipMode::Proxy => links.remove_address(ETH0, IpNet::from(vip)).await,

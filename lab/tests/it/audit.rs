@@ -270,7 +270,7 @@ fn an_audit_finds_nothing_after_any_change_of_a_scenario() {
     let all = [
         ("rolling-update", "iptables", 7),
         ("terminating", "nftables", 5),
-        ("restart", "userspace", 4),
+        ("restart", "userspace", 6),
         ("switch-between-nftables-and-userspace", "nftables", 4),
         ("dual-stack", "iptables", 1),
         // This scenario has a load balancer's address in the nodes' network.

@@ -83,10 +83,11 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
 }
 
 /// Requests to a pod or node itself, which need no service's rules.
-const NO_SERVICE: [(&str, &str); 18] = [
+const NO_SERVICE: [(&str, &str); 22] = [
     ("address-ranges", "a pod reaches another node's pod directly"),
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
+    ("masquerade-all", "a packet to a pod's own address is not masqueraded"),
     ("node-as-load-balancer", "the other node reaches another port of the node"),
     ("node-as-load-balancer", "so does a pod of the other node"),
     ("node-as-load-balancer", "so does a client outside"),
@@ -101,6 +102,9 @@ const NO_SERVICE: [(&str, &str); 18] = [
     ("service-cidr-over-pods", "a pod reaches another node"),
     ("terminating", "a connection to the pod that will go"),
     ("terminating", "the open one lives"),
+    ("vip-of-a-node", "another port of that node is its own"),
+    ("vip-of-a-node", "for pods of another node, too"),
+    ("vip-of-a-node", "and for another node itself"),
     ("vip-ports", "the program answers at the node's own address"),
 ];
 

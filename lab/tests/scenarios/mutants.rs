@@ -51,6 +51,11 @@ fn is_noticed(row: &MutantRow) -> Result<Completion, Failed> {
 /// Writes a program that is the wrong svcproxy.
 fn wrapper(path: &Path, id: &str) -> std::io::Result<()> {
     let svcproxy = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
-    std::fs::write(path, format!("#!/bin/sh\nexec '{}' --mutant {id} \"$@\"\n", svcproxy.display()))?;
+    // A flag of `render` comes after it.
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" != render ] || {{ render=render; shift; }}\nexec '{}' $render --mutant {id} \"$@\"\n",
+        svcproxy.display()
+    );
+    std::fs::write(path, script)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }

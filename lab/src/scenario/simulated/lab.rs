@@ -1,6 +1,6 @@
 //! A simulated cluster: objects, and svcproxy's rules on every node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use svclab_apiserver::objects::publish::{PublishError, publish};
 use svclab_apiserver::objects::{ObjectError, ObjectKey, ObjectKind, Store};
 use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_sim::chance::Chance;
-use svclab_sim::network::{Network, NetworkError};
+use svclab_sim::network::{Network, NetworkError, TrackedConnection};
+use svclab_sim::protocol::Protocol;
 use svclab_spec::{ClusterSpec, Cni};
 
 use super::calls::SentRequest;
@@ -24,7 +25,7 @@ use crate::scenario::resolve::{self, ClientRoute};
 use crate::scenario::values::ProbeTarget;
 use crate::scenario::{LoadError, ProxySettings, Scenario, Step, dry_run};
 use svclab_sim::cluster::BuildError;
-use svclab_sim::relays::{RelayMemory, UdpTimeouts};
+use svclab_sim::relays::{Relay, RelayMemory, RelayPort, UdpTimeouts};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
@@ -152,6 +153,10 @@ impl SimLab {
                     id.map_or(0, |id| network.connections_to(id, service, server))
                 });
             }
+            if let Some(found) = self.rendered.get(node) {
+                let relays = (&found.state.relays, &rendered.state.relays);
+                forget_flows_of_ended_relays(self.machines.network_mut(), node, relays);
+            }
             let open = self.open.values().filter_map(|sent| sent.second.as_ref());
             rendered.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
             if let Some(counters) = &mut self.counters {
@@ -242,6 +247,20 @@ impl SimLab {
     pub fn network(&self) -> &Network {
         self.machines.network()
     }
+}
+
+/// Deletes UDP entries of conntrack for relays that a node no longer has, as the proxy does.
+fn forget_flows_of_ended_relays(
+    network: &mut Network,
+    node: &str,
+    (before, now): (&BTreeMap<RelayPort, Relay>, &BTreeMap<RelayPort, Relay>),
+) {
+    let has_ended = |port: &&RelayPort| port.1 == Protocol::UDP && !now.contains_key(port);
+    let ended: BTreeSet<u16> = before.keys().filter(has_ended).map(|port| port.2).collect();
+    let Some(id) = network.find(&ClusterHost::Node(node.to_owned()).to_string()) else { return };
+    network.forget(id, |flow: &TrackedConnection| {
+        flow.reply.protocol == Protocol::UDP && ended.contains(&flow.reply.source_port)
+    });
 }
 
 /// Returns UDP's timeouts, by default the kernel's `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`.

@@ -295,7 +295,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new(
         "packets-connections-forgotten",
         "lets connection tracking forget a connection that was silent for two seconds",
-        "idle",
+        "node-settings",
         Hook::Config(|config| config.conntrack.tcp_established = std::time::Duration::from_secs(2)),
     )
     .only(PAST_INPUT),
