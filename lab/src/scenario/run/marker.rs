@@ -1,8 +1,9 @@
 //! Detects when a proxy that reports nothing has applied a change.
 //!
 //! The port and endpoint port of the marker service change after every change of objects. A node that reaches the
-//! newest port has seen all earlier events, as watches keep the order of events of a kind. Each family is checked, as
-//! proxies program families one after the other. While the scenario has no Service, the marker is deleted, too.
+//! newest port has seen all earlier events, as watches keep the order of events of a kind, and no endpoint of an earlier
+//! change belongs to it, as the port's name changes, too. Each family is checked, as proxies program families one after
+//! the other. While the scenario has no Service, the marker is deleted, too.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,6 +131,12 @@ impl Marker {
         Ok(())
     }
 
+    /// Another name than that of the change before: else the new Service would lead to the endpoint before, which still
+    /// listens, on a node that has seen the Service and not the EndpointSlice. Only two, so that few chains are left behind.
+    fn port_name(&self) -> String {
+        format!("{NAME}-{}", self.port % 2)
+    }
+
     fn service(&self) -> Object {
         let addresses: Vec<String> = self.families.iter().map(|(address, _)| address.to_string()).collect();
         let families: Vec<&str> = self.families.iter().map(|(address, _)| family_name(*address)).collect();
@@ -139,7 +146,7 @@ impl Marker {
             "spec": {
                 "clusterIP": addresses.first(), "clusterIPs": addresses,
                 "ipFamilies": families, "ipFamilyPolicy": policy,
-                "ports": [{ "name": "marker", "port": self.port, "protocol": "TCP" }],
+                "ports": [{ "name": self.port_name(), "port": self.port, "protocol": "TCP" }],
             },
         });
         Object::Service(Box::new(serde_json::from_value(service).unwrap_or_default()))
@@ -153,7 +160,7 @@ impl Marker {
             },
             "addressType": family_name(endpoint),
             "endpoints": [{ "addresses": [endpoint], "conditions": { "ready": true }, "nodeName": self.node }],
-            "ports": [{ "name": "marker", "port": port, "protocol": "TCP" }],
+            "ports": [{ "name": self.port_name(), "port": port, "protocol": "TCP" }],
         });
         Object::EndpointSlice(Box::new(serde_json::from_value(slice).unwrap_or_default()))
     }
