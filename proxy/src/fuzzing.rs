@@ -13,6 +13,14 @@ pub fn api(bytes: &[u8]) {
     assert!(!crate::source::fuzz_api(bytes), "a list takes away what it shows");
 }
 
+/// Parses a list and a watch in protobuf.
+///
+/// # Panics
+/// If a list removes an object that it contains, which is a bug.
+pub fn protobuf(bytes: &[u8]) {
+    assert!(!crate::source::fuzz_protobuf(bytes), "a list takes away what it shows");
+}
+
 pub fn manifest(bytes: &[u8]) {
     crate::source::fuzz_manifest(bytes);
 }

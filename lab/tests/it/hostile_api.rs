@@ -27,7 +27,7 @@ fn timing(answer: &HostileAnswer) -> ReflectorTiming {
         longest_retry: Duration::from_millis(20),
         list: Duration::from_secs(if answer.waits() { 1 } else { 60 }),
         settled: Duration::from_millis(100),
-        page: 4,
+        page: Some(4),
         ..ReflectorTiming::default()
     }
 }

@@ -10,7 +10,7 @@ use super::documents::{self, FileContents};
 use super::object::Object;
 use super::{split, text};
 
-fn string() -> impl Strategy<Value = String> {
+pub(super) fn string() -> impl Strategy<Value = String> {
     let plausible = prop::sample::select(vec![
         "web",
         "default",
@@ -61,7 +61,7 @@ fn string() -> impl Strategy<Value = String> {
     ]
 }
 
-fn spoil(template: Value, strings: &mut dyn Iterator<Item = Option<String>>) -> Value {
+pub(super) fn spoil(template: Value, strings: &mut dyn Iterator<Item = Option<String>>) -> Value {
     match template {
         Value::String(old) => Value::String(strings.next().flatten().unwrap_or(old)),
         Value::Array(items) => items.into_iter().map(|item| spoil(item, strings)).collect(),
@@ -76,7 +76,7 @@ fn spoil(template: Value, strings: &mut dyn Iterator<Item = Option<String>>) -> 
     }
 }
 
-fn templates() -> Vec<Value> {
+pub(super) fn templates() -> Vec<Value> {
     vec![
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop", "labels": {"a": "b"}}, "spec": {
             "type": "LoadBalancer", "clusterIP": "10.96.0.1", "externalIPs": ["192.0.2.1"], "loadBalancerIP": "192.0.2.3",

@@ -23,7 +23,8 @@ use crate::model::{Batch, Change, Family, ObjectKey};
 pub use admit::{admit_endpoint_slice, admit_node, admit_service, admit_service_cidr};
 pub(crate) use kubernetes::without_password;
 pub use kubernetes::{
-    Access, AccessError, Connector, KubernetesSource, ReflectorTiming, SourceReports, WatchScope, record_events,
+    AcceptedTypes, Access, AccessError, Connector, KubernetesSource, ReflectorTiming, SourceReports, WatchScope,
+    record_events,
 };
 pub use manifests::{DirectoryReading, ManifestSource, read_directory};
 pub use pod_cidr::{AwaitPodCidr, primary_family};
@@ -74,4 +75,8 @@ pub(crate) fn fuzz_manifest(bytes: &[u8]) {
 
 pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
     kubernetes::fuzz(bytes)
+}
+
+pub(crate) fn fuzz_protobuf(bytes: &[u8]) -> bool {
+    kubernetes::fuzz_protobuf(bytes)
 }

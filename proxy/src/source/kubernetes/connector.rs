@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::super::problem::one_line;
 use super::access::{Access, AccessError};
+use super::media_type::AcceptedTypes;
 use crate::metrics::Requests;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,6 +24,7 @@ const RENEW_AGAIN: Duration = Duration::from_secs(60);
 pub struct Connector {
     access: Access,
     requests: Requests,
+    accepted: AcceptedTypes,
     patience: Duration,
     state: Arc<Mutex<ConnectorState>>,
 }
@@ -47,12 +49,23 @@ type PendingClient = Shared<BoxFuture<'static, Result<CreatedClient, AccessError
 #[derive(Clone)]
 pub(super) struct ApiConnection {
     pub client: Client,
+    pub accepted: AcceptedTypes,
     generation: u64,
 }
 
 impl Connector {
     pub fn new(access: Access, requests: &Requests) -> Connector {
-        Connector { access, requests: requests.clone(), patience: PATIENCE, state: Arc::default() }
+        Connector {
+            access,
+            requests: requests.clone(),
+            accepted: AcceptedTypes::default(),
+            patience: PATIENCE,
+            state: Arc::default(),
+        }
+    }
+
+    pub fn accepting(self, accepted: AcceptedTypes) -> Connector {
+        Connector { accepted, ..self }
     }
 
     pub fn with_patience(self, patience: Duration) -> Connector {
@@ -71,7 +84,7 @@ impl Connector {
             if let Some(made) = &state.client
                 && made.renew.is_none_or(|renew| Instant::now() < renew)
             {
-                return Ok(ApiConnection { client: made.client.clone(), generation: state.generation });
+                return Ok(self.connection(made.client.clone(), state.generation));
             }
             let step = Arc::clone(&state.step);
             state.making.get_or_insert_with(|| self.make(step)).clone()
@@ -94,14 +107,18 @@ impl Connector {
         };
         let generation = state.generation;
         match (made, &mut state.client) {
-            (Ok(made), _) => Ok(ApiConnection { client: made.client, generation }),
+            (Ok(made), _) => Ok(self.connection(made.client, generation)),
             (Err(error), Some(old)) => {
                 debug!(%error, "credentials could not be renewed: going on with the old ones");
                 old.renew = Some(Instant::now() + RENEW_AGAIN);
-                Ok(ApiConnection { client: old.client.clone(), generation })
+                Ok(self.connection(old.client.clone(), generation))
             }
             (Err(error), None) => Err(error),
         }
+    }
+
+    fn connection(&self, client: Client, generation: u64) -> ApiConnection {
+        ApiConnection { client, accepted: self.accepted.clone(), generation }
     }
 
     /// Drops a failed client, so that the next one reads files and runs the plugin again.

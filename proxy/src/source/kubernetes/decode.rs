@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -12,8 +13,16 @@ use super::super::object::{Object, ObjectKind};
 use super::super::problem::one_line;
 use super::super::validate::{self, Finding, Findings};
 use super::super::{ObjectKey, lenient};
+use super::protobuf::{EncodedObject, FromProtobuf};
 use super::prune::{Fingerprint, Prune};
 use crate::model::LABEL_SERVICE_NAME;
+
+/// An object as the API server encodes it.
+#[derive(Debug)]
+pub(super) enum RawObject<'a> {
+    Json(&'a RawValue),
+    Protobuf(EncodedObject),
+}
 
 #[derive(Debug)]
 pub(super) struct DecodedObject {
@@ -56,25 +65,28 @@ pub(super) enum DecodeOutcome {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Envelope {
-    api_version: Option<String>,
-    kind: Option<String>,
+    pub api_version: Option<String>,
+    pub kind: Option<String>,
     #[serde(default)]
-    metadata: Metadata,
+    pub metadata: Metadata,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    resource_version: Option<String>,
-    uid: Option<String>,
+pub(super) struct Metadata {
+    pub name: Option<String>,
+    pub namespace: Option<String>,
+    pub resource_version: Option<String>,
+    pub uid: Option<String>,
 }
 
 impl Envelope {
     /// Reads the metadata of invalid objects, too.
-    pub(super) fn of(raw: &RawValue) -> Envelope {
-        serde_json::from_str(raw.get()).unwrap_or_default()
+    pub(super) fn of(raw: &RawObject<'_>) -> Envelope {
+        match raw {
+            RawObject::Json(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
+            RawObject::Protobuf(object) => object.envelope(),
+        }
     }
 
     pub(super) fn is_of(&self, kind: ObjectKind) -> bool {
@@ -98,7 +110,7 @@ impl Envelope {
     }
 }
 
-pub(super) fn decode(kind: ObjectKind, raw: &RawValue) -> DecodedObject {
+pub(super) fn decode(kind: ObjectKind, raw: &RawObject<'_>) -> DecodedObject {
     match kind {
         ObjectKind::Node => typed::<Node>(raw, validate::node, |n| Some(Object::Node(Arc::new(n)))),
         ObjectKind::Service => typed::<Service>(raw, validate::service, |s| Some(Object::Service(Arc::new(s)))),
@@ -113,8 +125,8 @@ pub(super) fn decode(kind: ObjectKind, raw: &RawValue) -> DecodedObject {
     }
 }
 
-fn typed<T: DeserializeOwned + Prune>(
-    raw: &RawValue,
+fn typed<T: DeserializeOwned + FromProtobuf + Resource + Prune>(
+    raw: &RawObject<'_>,
     check: fn(&mut T) -> Findings,
     wrap: fn(T) -> Option<Object>,
 ) -> DecodedObject {
@@ -154,11 +166,17 @@ fn typed<T: DeserializeOwned + Prune>(
     DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }
 }
 
-/// Deserializes an object; omits values of a wrong type.
-fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
-    if let Ok(object) = serde_json::from_str(raw.get()) {
+/// Decodes an object; omits values of a wrong type.
+fn read<T: DeserializeOwned + FromProtobuf + Resource>(
+    raw: &RawObject<'_>,
+) -> Result<(T, Vec<Finding>), lenient::Refused> {
+    let text = match raw {
+        RawObject::Json(raw) => raw.get(),
+        RawObject::Protobuf(object) => return object.read(),
+    };
+    if let Ok(object) = serde_json::from_str(text) {
         return Ok((object, Vec::new()));
     }
-    let value = serde_json::from_str(raw.get()).map_err(|error| (String::new(), error.to_string()))?;
+    let value = serde_json::from_str(text).map_err(|error| (String::new(), error.to_string()))?;
     lenient::typed(value)
 }

@@ -1,22 +1,28 @@
 //! Lists objects page by page. Objects are removed only after the last page.
 
-use kube::Client;
+use futures_util::FutureExt;
 use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
+use super::super::Change;
 use super::super::object::ObjectKind;
 use super::super::problem::quote;
 use super::WatchUpdate;
-use super::answer::{LARGEST_PAGE, ask, body};
-use super::decode::decode;
+use super::answer::{self, AnswerBody, LARGEST_PAGE, ask};
+use super::connector::ApiConnection;
+use super::decode::{RawObject, decode};
+use super::media_type::Encoding;
+use super::protobuf::{EncodedObject, ListReader};
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// The number of objects decoded at once: decoded ones are large.
+/// The number of objects reported at once: decoded ones are large.
 const PIECE: usize = 50;
+/// Objects per page, as in client-go.
+const PAGE: u32 = 500;
 /// The most pages: a server may return empty ones forever. Full pages hold [`OBJECTS`](super::seen::OBJECTS).
 const PAGES: usize = 2_000;
 
@@ -34,89 +40,170 @@ struct List<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: Option<String>,
+pub(super) struct ListMeta {
+    pub resource_version: Option<String>,
     #[serde(rename = "continue")]
-    continue_token: Option<String>,
+    pub continue_token: Option<String>,
+}
+
+/// Takes the objects of a list.
+struct ListSink<'a> {
+    kind: ObjectKind,
+    seen: &'a mut SeenObjects,
+    updates: &'a mpsc::Sender<WatchUpdate>,
+    changes: Vec<Change>,
+    skips_objects: bool,
+}
+
+impl ListSink<'_> {
+    async fn take(&mut self, object: &RawObject<'_>) -> Result<(), Failure> {
+        if self.skips_objects {
+            return Ok(());
+        }
+        let decoded = decode(self.kind, object);
+        if decoded.key.name.is_empty() {
+            // This may be any known object, so no removal would be certain.
+            return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
+        }
+        self.changes.extend(self.seen.upsert(decoded));
+        if self.changes.len() < PIECE { Ok(()) } else { self.flush().await }
+    }
+
+    async fn flush(&mut self) -> Result<(), Failure> {
+        report(self.kind, self.updates, std::mem::take(&mut self.changes), None).await
+    }
 }
 
 impl Reflector {
     /// Reports all objects; returns the list's version.
     pub(super) async fn list(
         &mut self,
-        client: &Client,
+        connection: &ApiConnection,
         seen: &mut SeenObjects,
         updates: &mpsc::Sender<WatchUpdate>,
     ) -> Result<String, Failure> {
         seen.list_begins();
-        let mut page = ListParams::default().limit(self.page);
+        let (kind, skips_objects) = (self.kind, self.skips_list());
+        let mut sink = ListSink { kind, seen, updates, changes: Vec::new(), skips_objects };
+        let mut page = ListParams { limit: self.page(connection), ..ListParams::default() };
         (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
         for _ in 0..PAGES {
-            let request = self.path.list(&page).map_err(kube::Error::BuildRequest)?;
-            let (patience, continued) = (self.patience, page.continue_token.is_some());
-            let answer = async { body(ask(client, request, patience).await?, LARGEST_PAGE).await };
-            let text = match timeout(patience, answer).await.unwrap_or(Err(Failure::Late(patience))) {
-                // The continue token has expired.
-                Err(Failure::Refused { status, .. }) if continued && status.code == 410 => {
-                    return Err(Failure::Expired(status.message));
-                }
-                Err(Failure::TooLarge(_)) if self.page > 1 => {
-                    self.page = (self.page / 4).max(1);
-                    return Err(Failure::Smaller);
-                }
-                Err(Failure::Late(_)) => {
-                    self.patience = (patience * 2).min(self.timing.list);
-                    return Err(Failure::Late(patience));
-                }
-                answer => answer?,
-            };
-            let (mut items, meta) = page_of(self.kind, &text)?;
-            if self.skips_list() {
-                items.clear();
-            }
-            for piece in items.chunks(PIECE) {
-                let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
-                if decoded.iter().any(|object| object.key.name.is_empty()) {
-                    // This may be any known object, so no removal would be certain.
-                    return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
-                }
-                let changes = decoded.into_iter().filter_map(|object| seen.upsert(object)).collect();
-                report(self.kind, updates, changes, None).await?;
-            }
-            match meta.continue_token.filter(|token| !token.is_empty()) {
+            let read = self.read_page(connection, &page, &mut sink).await;
+            // Objects that arrived before a failure are valid.
+            sink.flush().await?;
+            let metadata = read.map_err(|failure| self.after(failure, &page))?;
+            match metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(token) => page.continue_token = Some(token),
                 None => {
-                    let version = meta.resource_version.filter(|v| !v.is_empty());
+                    let version = metadata.resource_version.filter(|v| !v.is_empty());
                     return version.ok_or_else(|| Failure::Nonsense("a list without a version".to_owned()));
                 }
             }
         }
         Err(Failure::TooLarge(format!("a list of more than {PAGES} pages")))
     }
+
+    /// Returns the limit of a page. Without one, API servers answer from their caches and not from etcd; lists in JSON are decoded
+    /// as a whole, so they have one.
+    fn page(&self, connection: &ApiConnection) -> Option<u32> {
+        let whole = self.page.is_none() && connection.accepted.first() == Encoding::Protobuf;
+        (!whole).then(|| self.page.unwrap_or(PAGE))
+    }
+
+    async fn read_page(
+        &self,
+        connection: &ApiConnection,
+        page: &ListParams,
+        sink: &mut ListSink<'_>,
+    ) -> Result<ListMeta, Failure> {
+        let request = self.path.list(page).map_err(kube::Error::BuildRequest)?;
+        let begun = Instant::now();
+        let response = ask(connection, request, self.patience).await?;
+        let encoding = Encoding::of(response.headers());
+        let body = AnswerBody::new(response, LARGEST_PAGE, Some(self.patience.saturating_sub(begun.elapsed())));
+        match encoding {
+            Encoding::Json => {
+                let text = body.whole().await?;
+                let (items, metadata) = page_of(self.kind, &text)?;
+                for item in items {
+                    sink.take(&RawObject::Json(item)).await?;
+                }
+                Ok(metadata)
+            }
+            Encoding::Protobuf => {
+                let mut list = ListReader::open(self.kind, body).await?;
+                while let Some(item) = list.next().await? {
+                    sink.take(&RawObject::Protobuf(EncodedObject::item(item))).await?;
+                }
+                list.finish().await
+            }
+        }
+    }
+
+    /// Adapts the next list to the failure of a page.
+    fn after(&mut self, failure: Failure, page: &ListParams) -> Failure {
+        match failure {
+            // The continue token has expired.
+            Failure::Refused { status, .. } if page.continue_token.is_some() && status.code == 410 => {
+                Failure::Expired(status.message)
+            }
+            Failure::TooLarge(_) if page.limit != Some(1) => {
+                self.page = Some(page.limit.map_or(PAGE, |limit| (limit / 4).max(1)));
+                Failure::Smaller
+            }
+            Failure::Late(_) => {
+                let patience = self.patience;
+                self.patience = (patience * 2).min(self.timing.list);
+                Failure::Late(patience)
+            }
+            failure => failure,
+        }
+    }
 }
 
 fn page_of(kind: ObjectKind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
     let list: List<'_> = serde_json::from_slice(text).map_err(|error| Failure::Nonsense(error.to_string()))?;
-    let (api_version, list_kind) = kind.list_type();
     let is = (list.api_version.as_deref().unwrap_or_default(), list.kind.as_deref().unwrap_or_default());
-    let asked = format!("where a {list_kind} of {api_version} was asked for");
-    if is.1 == "Status" {
-        let said = list.message.as_deref().map(quote).unwrap_or_default();
-        return Err(Failure::Nonsense(format!("a Status {said} {asked}")));
-    }
-    if is != (api_version, list_kind) {
-        return Err(Failure::Nonsense(format!("a {} of {} {asked}", quote(is.1), quote(is.0))));
-    }
-    let items = list.items.ok_or_else(|| Failure::Nonsense(format!("no items {asked}")))?;
+    expect_list(kind, is, list.message.as_deref())?;
+    let items = list.items.ok_or_else(|| Failure::Nonsense(format!("no items {}", asked_for(kind))))?;
     Ok((items, list.metadata))
 }
 
+/// Fails unless an answer with this API version and kind is a list of the kind. `said` is the message of a Status.
+pub(super) fn expect_list(kind: ObjectKind, is: (&str, &str), said: Option<&str>) -> Result<(), Failure> {
+    let asked = asked_for(kind);
+    if is.1 == "Status" {
+        let said = said.map(quote).unwrap_or_default();
+        return Err(Failure::Nonsense(format!("a Status {said} {asked}")));
+    }
+    if is != kind.list_type() {
+        return Err(Failure::Nonsense(format!("a {} of {} {asked}", quote(is.1), quote(is.0))));
+    }
+    Ok(())
+}
+
+fn asked_for(kind: ObjectKind) -> String {
+    let (api_version, list_kind) = kind.list_type();
+    format!("where a {list_kind} of {api_version} was asked for")
+}
+
 /// Returns whether the page was valid.
-pub(super) fn fuzz(kind: ObjectKind, bytes: &[u8], seen: &mut SeenObjects) -> bool {
-    let Ok((items, _)) = page_of(kind, bytes) else { return false };
+pub(super) fn fuzz(kind: ObjectKind, encoding: Encoding, bytes: &[u8], seen: &mut SeenObjects) -> bool {
     seen.list_begins();
-    items.into_iter().for_each(|item| drop(seen.upsert(decode(kind, item))));
-    true
+    if encoding == Encoding::Json {
+        let Ok((items, _)) = page_of(kind, bytes) else { return false };
+        items.into_iter().for_each(|item| drop(seen.upsert(decode(kind, &RawObject::Json(item)))));
+        return true;
+    }
+    let body = AnswerBody::new(answer::fuzz(encoding, bytes), LARGEST_PAGE, None);
+    let read = async {
+        let mut list = ListReader::open(kind, body).await?;
+        while let Some(item) = list.next().await? {
+            drop(seen.upsert(decode(kind, &RawObject::Protobuf(EncodedObject::item(item)))));
+        }
+        list.finish().await
+    };
+    read.now_or_never().is_some_and(|read| read.is_ok())
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ mod exec;
 mod failure_log;
 mod list;
 mod log_limit;
+mod media_type;
+mod protobuf;
 mod prune;
 mod reflect;
 mod seen;
@@ -31,6 +33,7 @@ use super::{Batch, Change, ObjectSource, SkippedObjects, SourceError};
 use crate::events::Recorder;
 use crate::metrics::ApiFailures;
 use failure_log::ApiFailureLog;
+use media_type::Encoding;
 use reflect::Reflector;
 use seen::SeenObjects;
 
@@ -38,6 +41,7 @@ pub(crate) use access::without_password;
 pub use access::{Access, AccessError};
 pub use connector::Connector;
 pub use events::record_events;
+pub use media_type::AcceptedTypes;
 
 /// The most updates that wait in memory; during a sync, further ones wait in the connections to the API server.
 const WAITING: usize = 4;
@@ -61,8 +65,8 @@ pub struct ReflectorTiming {
     /// A watch that lasts this long resets the backoff.
     pub settled: Duration,
     pub gather: Duration,
-    /// Objects per page, as in client-go.
-    pub page: u32,
+    /// Objects per page. `None` asks for whole lists of servers that answer in protobuf, and for pages of 500 objects otherwise.
+    pub page: Option<u32>,
 }
 
 impl Default for ReflectorTiming {
@@ -76,7 +80,7 @@ impl Default for ReflectorTiming {
             silence: Duration::from_secs(150),
             settled: Duration::from_secs(5),
             gather: Duration::from_millis(10),
-            page: 500,
+            page: None,
         }
     }
 }
@@ -215,18 +219,25 @@ impl ObjectSource for KubernetesSource {
 
 /// Returns whether a list removed an object that it contains.
 pub(crate) fn fuzz(bytes: &[u8]) -> bool {
+    exec::fuzz(bytes);
+    fuzz_in(Encoding::Json, bytes)
+}
+
+/// As [`fuzz`].
+pub(crate) fn fuzz_protobuf(bytes: &[u8]) -> bool {
+    fuzz_in(Encoding::Protobuf, bytes)
+}
+
+fn fuzz_in(encoding: Encoding, bytes: &[u8]) -> bool {
     let mut lost = false;
     for kind in ObjectKind::ALL {
         let mut seen = SeenObjects::new(kind, SkippedObjects::default(), Recorder::default());
-        list::fuzz(kind, bytes, &mut seen);
-        for line in bytes.split(|byte| *byte == b'\n') {
-            watching::fuzz(kind, line, &mut seen);
-        }
-        if list::fuzz(kind, bytes, &mut seen) {
+        list::fuzz(kind, encoding, bytes, &mut seen);
+        watching::fuzz(kind, encoding, bytes, &mut seen);
+        if list::fuzz(kind, encoding, bytes, &mut seen) {
             lost |= !seen.list_is_whole().is_empty();
         }
     }
-    exec::fuzz(bytes);
     lost
 }
 

@@ -15,7 +15,7 @@ use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
 /// An annotation that is not part of the fingerprint
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
-const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+pub(super) const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Half of a SHA-256.
 pub(super) type Fingerprint = [u8; 16];
@@ -74,6 +74,8 @@ impl Prune for EndpointSlice {
     fn prune(&mut self) {
         let labels = [LABEL_SERVICE_NAME, LABEL_PROXY_NAME, LABEL_HEADLESS];
         self.metadata = kept(std::mem::take(&mut self.metadata), &labels);
+        // Protobuf does not tell an empty list from none.
+        self.ports = self.ports.take().filter(|ports| !ports.is_empty());
         for endpoint in self.endpoints.iter_mut().flatten() {
             let Endpoint { addresses, conditions, hints, node_name, .. } = std::mem::take(endpoint);
             *endpoint = Endpoint { addresses, conditions, hints, node_name, ..Endpoint::default() };

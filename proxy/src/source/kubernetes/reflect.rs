@@ -78,7 +78,8 @@ pub(super) struct Reflector {
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
     pub(super) patience: Duration,
-    pub(super) page: u32,
+    /// The limit of a page, if a server needs one.
+    pub(super) page: Option<u32>,
     /// Where the next watch starts; `None` before the first list and after [`Failure::Expired`].
     pub(super) version: Option<String>,
     /// Consecutive watches that ended at once.
@@ -158,14 +159,14 @@ impl Reflector {
         let connection = self.connector.connect().await?;
         let outcome = async {
             if self.version.is_none() {
-                let version = self.list(&connection.client, seen, updates).await?;
+                let version = self.list(&connection, seen, updates).await?;
                 self.version = Some(version.clone());
                 let message =
                     WatchUpdate { kind: self.kind, changes: self.removed(seen), version: Some(version), listed: true };
                 updates.send(message).await.map_err(|_| Failure::Closed)?;
             }
             let mut progress = WatchProgress::default();
-            let outcome = self.watch(&connection.client, seen, (failure_log, backoff, &mut progress), updates).await;
+            let outcome = self.watch(&connection, seen, (failure_log, backoff, &mut progress), updates).await;
             self.judge(&progress, outcome)
         }
         .await;

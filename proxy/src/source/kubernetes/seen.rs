@@ -242,7 +242,7 @@ impl SeenObjects {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode::decode;
+    use super::super::decode::{RawObject, decode};
     use super::*;
     use serde_json::json;
     use serde_json::value::to_raw_value;
@@ -252,12 +252,12 @@ mod tests {
             "metadata": {"name": name, "namespace": "default", "resourceVersion": version.to_string()},
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
         });
-        decode(ObjectKind::Service, &to_raw_value(&service).expect("json"))
+        decode(ObjectKind::Service, &RawObject::Json(&to_raw_value(&service).expect("json")))
     }
 
     fn envelope(name: &str, uid: &str) -> Envelope {
         let object = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}});
-        Envelope::of(&to_raw_value(&object).expect("json"))
+        Envelope::of(&RawObject::Json(&to_raw_value(&object).expect("json")))
     }
 
     fn of_uid(name: &str, uid: &str, port: i64) -> DecodedObject {
@@ -265,7 +265,7 @@ mod tests {
             "metadata": {"name": name, "namespace": "default", "resourceVersion": format!("{uid}{port}"), "uid": uid},
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
         });
-        decode(ObjectKind::Service, &to_raw_value(&service).expect("json"))
+        decode(ObjectKind::Service, &RawObject::Json(&to_raw_value(&service).expect("json")))
     }
 
     fn reported(change: impl IntoIterator<Item = Change>) -> Vec<String> {
@@ -372,7 +372,7 @@ mod tests {
                 "metadata": {"name": "a", "namespace": "default"},
                 "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}], "trafficDistribution": distribution},
             });
-            decode(ObjectKind::Service, &to_raw_value(&service).expect("json"))
+            decode(ObjectKind::Service, &RawObject::Json(&to_raw_value(&service).expect("json")))
         };
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();

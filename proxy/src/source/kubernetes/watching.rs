@@ -1,8 +1,10 @@
 //! A watch starts at the version of the list or of the previous watch.
 
-use kube::Client;
+use futures_util::FutureExt;
+use hyper::header::{ACCEPT_ENCODING, HeaderValue};
 use kube::api::WatchParams;
 use kube::core::Status;
+use prost::bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -12,10 +14,13 @@ use tracing::debug;
 use super::super::Change;
 use super::super::object::ObjectKind;
 use super::WatchUpdate;
-use super::answer::{WatchLines, ask};
+use super::answer::{self, WatchFrames, ask};
 use super::backoff::{Backoff, chance};
-use super::decode::{Envelope, decode};
+use super::connector::ApiConnection;
+use super::decode::{Envelope, RawObject, decode};
 use super::failure_log::ApiFailureLog;
+use super::media_type::Encoding;
+use super::protobuf;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
@@ -23,10 +28,31 @@ use super::seen::SeenObjects;
 const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
 
 #[derive(Deserialize)]
-struct WatchedEvent<'a> {
+struct JsonEvent<'a> {
     r#type: String,
     #[serde(borrow)]
     object: &'a RawValue,
+}
+
+struct WatchedEvent<'a> {
+    r#type: String,
+    object: RawObject<'a>,
+}
+
+impl WatchedEvent<'_> {
+    fn of(encoding: Encoding, frame: &Bytes) -> Result<WatchedEvent<'_>, Failure> {
+        match encoding {
+            Encoding::Json => {
+                let event: JsonEvent<'_> =
+                    serde_json::from_slice(frame).map_err(|error| Failure::Nonsense(error.to_string()))?;
+                Ok(WatchedEvent { r#type: event.r#type, object: RawObject::Json(event.object) })
+            }
+            Encoding::Protobuf => {
+                let (r#type, object) = protobuf::event(frame.clone())?;
+                Ok(WatchedEvent { r#type, object: RawObject::Protobuf(object) })
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +66,7 @@ impl Reflector {
     /// Updates `progress` even on failure.
     pub(super) async fn watch(
         &mut self,
-        client: &Client,
+        connection: &ApiConnection,
         seen: &mut SeenObjects,
         (failure_log, backoff, progress): (&ApiFailureLog, &mut Backoff, &mut WatchProgress),
         updates: &mpsc::Sender<WatchUpdate>,
@@ -48,13 +74,15 @@ impl Reflector {
         let Some(version) = self.version.clone() else { return Ok(()) };
         let mut parameters = WatchParams::default().timeout(watch_seconds());
         (parameters.label_selector, parameters.field_selector) = (self.labels.clone(), self.fields.clone());
-        let request = self.path.watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
-        let mut lines = WatchLines::new(ask(client, request, self.timing.list).await.map_err(expired)?);
+        let mut request = self.path.watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
+        // API servers pack no events of such a watch, and what they could pack is small.
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let mut frames = WatchFrames::new(ask(connection, request, self.timing.list).await.map_err(expired)?);
         let settled = Instant::now() + self.timing.settled;
         let mut silent = Instant::now() + self.timing.silence;
         loop {
-            let line = tokio::select! {
-                line = lines.next() => line?,
+            let frame = tokio::select! {
+                frame = frames.next() => frame?,
                 () = sleep_until(settled), if !progress.stood => {
                     progress.stood = true;
                     backoff.reset();
@@ -66,11 +94,10 @@ impl Reflector {
                     return Ok(());
                 }
             };
-            let Some(line) = line else { return Ok(()) };
-            let event: WatchedEvent<'_> =
-                serde_json::from_slice(&line).map_err(|e| Failure::Nonsense(e.to_string()))?;
+            let Some(frame) = frame else { return Ok(()) };
+            let event = WatchedEvent::of(frames.encoding(), &frame)?;
             let changes = apply(self.kind, &event, seen)?;
-            if let Some(version) = Envelope::of(event.object).version() {
+            if let Some(version) = Envelope::of(&event.object).version() {
                 self.version = Some(version.to_owned());
             }
             progress.events = true;
@@ -82,19 +109,23 @@ impl Reflector {
 
 fn apply(kind: ObjectKind, event: &WatchedEvent<'_>, seen: &mut SeenObjects) -> Result<Vec<Change>, Failure> {
     let change = match event.r#type.as_str() {
-        "ADDED" | "MODIFIED" => match decode(kind, event.object) {
+        "ADDED" | "MODIFIED" => match decode(kind, &event.object) {
             nameless if nameless.key.name.is_empty() => {
                 return Err(Failure::Nonsense(format!("an event about a {} without a name", kind.name())));
             }
             decoded => seen.upsert(decoded),
         },
-        "DELETED" => seen.delete(&known_kind(kind, event.object)?),
+        "DELETED" => seen.delete(&known_kind(kind, &event.object)?),
         "BOOKMARK" => {
-            known_kind(kind, event.object)?;
+            known_kind(kind, &event.object)?;
             None
         }
         "ERROR" => {
-            let status: Status = serde_json::from_str(event.object.get()).unwrap_or_default();
+            let status: Option<Status> = match &event.object {
+                RawObject::Json(raw) => serde_json::from_str(raw.get()).ok(),
+                RawObject::Protobuf(object) => object.status(),
+            };
+            let status = status.unwrap_or_default();
             return Err(expired(Failure::Refused { status: status.boxed(), after: None }));
         }
         other => {
@@ -106,7 +137,7 @@ fn apply(kind: ObjectKind, event: &WatchedEvent<'_>, seen: &mut SeenObjects) -> 
 }
 
 /// Fails if the object is of another kind.
-fn known_kind(kind: ObjectKind, object: &RawValue) -> Result<Envelope, Failure> {
+fn known_kind(kind: ObjectKind, object: &RawObject<'_>) -> Result<Envelope, Failure> {
     let envelope = Envelope::of(object);
     if envelope.is_of(kind) {
         Ok(envelope)
@@ -133,8 +164,11 @@ fn watch_seconds() -> u32 {
     seconds
 }
 
-pub(super) fn fuzz(kind: ObjectKind, line: &[u8], seen: &mut SeenObjects) {
-    if let Ok(event) = serde_json::from_slice(line) {
-        let _ = apply(kind, &event, seen);
+pub(super) fn fuzz(kind: ObjectKind, encoding: Encoding, bytes: &[u8], seen: &mut SeenObjects) {
+    let mut frames = WatchFrames::new(answer::fuzz(encoding, bytes));
+    while let Some(Ok(Some(frame))) = frames.next().now_or_never() {
+        if let Ok(event) = WatchedEvent::of(encoding, &frame) {
+            let _ = apply(kind, &event, seen);
+        }
     }
 }

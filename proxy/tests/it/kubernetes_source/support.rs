@@ -20,7 +20,7 @@ pub fn timing() -> ReflectorTiming {
         silence: Duration::from_secs(600),
         settled: Duration::from_millis(500),
         gather: Duration::from_millis(10),
-        page: 2,
+        page: Some(2),
     }
 }
 

@@ -1,0 +1,161 @@
+//! The same object in JSON and in protobuf is the same to the proxy, so a change of encoding changes nothing.
+
+use proptest::prelude::*;
+use prost::bytes::Bytes;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use super::super::super::hostile::{spoil, string, templates};
+use super::super::super::object::ObjectKind;
+use super::super::decode::{DecodeOutcome, Envelope, RawObject, decode};
+use super::super::prune::TRIGGER_TIME;
+use super::super::reflect::Failure;
+use super::EncodedObject;
+
+#[path = "../../../../tests/it/support/protobuf.rs"]
+#[allow(dead_code, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
+mod encode;
+
+fn kind_of(object: &Value) -> ObjectKind {
+    ObjectKind::of(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap()
+}
+
+/// Adds what API servers add, most of which is not kept.
+fn served(mut object: Value) -> Value {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.insert("uid".to_owned(), json!("u"));
+    metadata.insert("resourceVersion".to_owned(), json!("7"));
+    metadata.insert("generation".to_owned(), json!(3));
+    metadata.insert("creationTimestamp".to_owned(), json!("2026-01-01T00:00:01Z"));
+    metadata.insert("annotations".to_owned(), json!({TRIGGER_TIME: "2026-01-01T00:00:02Z", "other": "x"}));
+    metadata.insert("managedFields".to_owned(), json!([{"manager": "m", "time": "2026-01-01T00:00:01Z"}]));
+    object
+}
+
+/// Returns how the proxy sees the object, in JSON and in protobuf.
+fn decoded(object: &Value) -> (String, String) {
+    let kind = kind_of(object);
+    let mut written = object.clone();
+    encode::as_written(kind.name(), &mut written);
+    let json = to_raw_value(&written).unwrap();
+    let encoded = EncodedObject::item(Bytes::from(encode::message(kind.name(), object)));
+    let [json, protobuf] = [RawObject::Json(&json), RawObject::Protobuf(encoded)].map(|raw| decode(kind, &raw));
+    (format!("{json:#?}"), format!("{protobuf:#?}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn an_encoding_changes_no_object(
+        strings in prop::collection::vec(prop::option::weighted(0.15, string()), 30),
+        template in prop::sample::select(templates()),
+    ) {
+        let (json, protobuf) = decoded(&served(spoil(template, &mut strings.into_iter())));
+        prop_assert_eq!(json, protobuf);
+    }
+}
+
+#[test]
+fn an_encoding_changes_no_number() {
+    let with = |template: usize, pointer: &str, value: Value| {
+        let mut object = templates().swap_remove(template);
+        *object.pointer_mut(pointer).unwrap() = value;
+        let (json, protobuf) = decoded(&served(object));
+        assert_eq!(json, protobuf, "{pointer}");
+        protobuf
+    };
+    for number in [0, 1, 65_535, 65_536, -1, i32::MIN, i32::MAX] {
+        let port = with(0, "/spec/ports/0/port", json!(number));
+        assert_eq!(port.contains("Refused"), !(1..=65_535).contains(&number), "{port}");
+        let port = json!([{"name": "http", "port": 80, "nodePort": number, "targetPort": number}]);
+        with(0, "/spec/ports", port);
+        with(1, "/ports/0/port", json!(number));
+        with(
+            0,
+            "/status/loadBalancer/ingress",
+            json!([{"ip": "192.0.2.1", "ports": [{"port": number, "protocol": "TCP"}]}]),
+        );
+        let mut affinity = templates().swap_remove(0);
+        affinity["spec"]["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": number}});
+        affinity["spec"]["healthCheckNodePort"] = json!(number);
+        let (json, protobuf) = decoded(&served(affinity));
+        assert_eq!(json, protobuf);
+    }
+    with(1, "/ports", json!([]));
+    with(1, "/endpoints/0/hints", json!({}));
+    with(
+        2,
+        "/spec",
+        json!({"taints": [{"key": "a", "value": "", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:01Z"}]}),
+    );
+}
+
+#[test]
+fn every_condition_is_decoded() {
+    for conditions in
+        [json!({}), json!({"ready": true, "serving": false, "terminating": true}), json!({"ready": false})]
+    {
+        let mut slice = templates().swap_remove(1);
+        slice["endpoints"][0]["conditions"] = conditions;
+        let (json, protobuf) = decoded(&served(slice));
+        assert_eq!(json, protobuf);
+    }
+}
+
+#[test]
+fn a_faulty_object_keeps_its_name() {
+    let mut bytes = encode::message(
+        "Service",
+        &json!({"metadata": {"name": "a", "namespace": "b", "uid": "u", "resourceVersion": "7"}}),
+    );
+    // A spec that is a number.
+    bytes.extend([2 << 3, 1]);
+    let object = RawObject::Protobuf(EncodedObject::item(Bytes::from(bytes)));
+    let decoded = decode(ObjectKind::Service, &object);
+    assert_eq!((&*decoded.key.name, &*decoded.key.namespace, &*decoded.uid, &*decoded.version), ("a", "b", "u", "7"));
+    let DecodeOutcome::Refused(complaint) = decoded.outcome else { panic!("{decoded:?}") };
+    assert!(complaint.line.contains("Service.spec: invalid wire type"), "{complaint:?}");
+}
+
+#[test]
+fn an_object_of_another_kind_is_refused() {
+    let node = encode::unknown("v1", "Node", &encode::message("Node", &json!({"metadata": {"name": "a"}})));
+    let object = RawObject::Protobuf(EncodedObject::of(Bytes::from(node)).unwrap());
+    assert!(Envelope::of(&object).is_of(ObjectKind::Node));
+    let DecodeOutcome::Refused(complaint) = decode(ObjectKind::Service, &object).outcome else { panic!("a Service") };
+    assert_eq!(complaint.line, "kind: \"Node\" of \"v1\" where a Service is expected");
+}
+
+#[test]
+fn a_time_out_of_range_is_left_out() {
+    let mut metadata = encode::message("ObjectMeta", &json!({"name": "kubernetes"}));
+    // creationTimestamp, with the largest number of seconds.
+    metadata.extend([8 << 3 | 2, 10, 1 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
+    let mut cidr = Vec::new();
+    encode::bytes(&mut cidr, 1, &metadata);
+    encode::bytes(&mut cidr, 2, &encode::message("ServiceCIDRSpec", &json!({"cidrs": ["10.96.0.0/16"]})));
+    let decoded = decode(ObjectKind::ServiceCidr, &RawObject::Protobuf(EncodedObject::item(Bytes::from(cidr))));
+    assert!(matches!(decoded.outcome, DecodeOutcome::Valid(..)), "{decoded:?}");
+    assert_eq!(decoded.remarks.fields, "metadata.creationTimestamp");
+}
+
+#[test]
+fn a_status_keeps_its_causes() {
+    let status = json!({"apiVersion": "v1", "kind": "Status", "message": "too large", "reason": "Timeout", "code": 504,
+        "details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "m"}]}});
+    let status = super::status(Bytes::from(encode::answer(&status))).unwrap();
+    assert_eq!((status.code, &*status.message, &*status.reason), (504, "too large", "Timeout"));
+    assert_eq!(status.details.unwrap().causes[0].reason, "ResourceVersionTooLarge");
+}
+
+#[test]
+fn events_need_the_magic_number() {
+    let event = json!({"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}});
+    let frame = Bytes::from(encode::frame(&event).split_off(4));
+    let (event, object) = super::event(frame.clone()).unwrap();
+    assert_eq!((&*event, object.envelope().key().name), ("ADDED", "a".to_owned()));
+    let spoilt: Vec<u8> = frame.iter().map(|byte| if *byte == b'k' { b'K' } else { *byte }).collect();
+    assert!(matches!(super::event(Bytes::from(spoilt)), Err(Failure::Nonsense(_))));
+    assert!(matches!(super::event(frame.slice(..frame.len() - 1)), Err(Failure::Nonsense(_))));
+}
