@@ -2,7 +2,10 @@
 //! to `proxy/fuzz`'s entry points.
 
 use proptest::prelude::*;
+use serde_json::Value;
 use svcproxy::fuzzing;
+
+use crate::support::protobuf;
 
 /// A mutation of an input. Positions are in 65,536ths of its length.
 #[derive(Debug, Clone)]
@@ -82,6 +85,14 @@ const API: &[&[u8]] = &[
     br#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"a","expirationTimestamp":"2999-01-01T00:00:00Z","clientCertificateData":"a","clientKeyData":"b"}}"#,
 ];
 
+/// [`API`]'s lists and events, in protobuf.
+fn protobuf_seeds() -> &'static [&'static [u8]] {
+    let lists = API[..2].iter().map(|list| protobuf::answer(&serde_json::from_slice(list).unwrap()));
+    let events = serde_json::Deserializer::from_slice(API[2]).into_iter::<Value>();
+    let events: Vec<u8> = events.flat_map(|event| protobuf::frame(&event.unwrap())).collect();
+    lists.chain([events]).map(|seed| &*seed.leak()).collect::<Vec<_>>().leak()
+}
+
 const MANIFEST: &[&[u8]] = &[
     b"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.1\n  ports:\n  - {name: a, port: 80, nodePort: 30080}\n---\napiVersion: v1\nkind: List\nitems:\n- &a {apiVersion: v1, kind: Node, metadata: {name: n}, spec: {podCIDR: 10.0.0.0/24}}\n- *a\n",
     API[0],
@@ -123,6 +134,11 @@ proptest! {
     #[test]
     fn answers_of_the_api(bytes in inputs(API)) {
         fuzzing::api(&bytes);
+    }
+
+    #[test]
+    fn answers_of_the_api_in_protobuf(bytes in inputs(protobuf_seeds())) {
+        fuzzing::protobuf(&bytes);
     }
 
     #[test]

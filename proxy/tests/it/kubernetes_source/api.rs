@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures_util::stream;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -17,6 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+use crate::support::protobuf;
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -33,6 +38,16 @@ pub struct ServerContent {
     pub refuse: Option<(&'static str, u16)>,
     /// The number of next connections that are accepted and never answered.
     pub silent: usize,
+    /// Answers in protobuf if the client accepts it.
+    pub protobuf: bool,
+    /// Packs lists if the client accepts it.
+    pub gzip: bool,
+    /// The number of zeros after a list.
+    pub zeros: usize,
+    /// Lists end after this many bytes.
+    pub cut: Option<usize>,
+    /// The last `Accept`.
+    pub accept: String,
     /// The required token.
     pub token: Option<String>,
     /// Watches of an earlier epoch end.
@@ -51,6 +66,7 @@ pub struct ScriptedApi {
     task: Option<JoinSet<()>>,
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const SERVICES: &str = "/api/v1/services";
 pub const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 pub const NODES: &str = "/api/v1/nodes";
@@ -211,8 +227,28 @@ fn respond(
     if held.token.as_ref().is_some_and(|token| shown != Some(&format!("Bearer {token}"))) {
         return status(401, "Unauthorized");
     }
+    let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+    held.accept = header("accept").unwrap_or_default();
+    let protobuf = held.protobuf && held.accept.starts_with(PROTOBUF);
     if verb == "list" {
-        return list(&held, &path, parameter("limit").as_deref(), parameter("continue").as_deref());
+        let list = list(&held, &path, parameter("limit").as_deref(), parameter("continue").as_deref());
+        let mut bytes = if protobuf { protobuf::answer(&list) } else { list.to_string().into_bytes() };
+        bytes.resize(bytes.len() + held.zeros, 0);
+        let gzip = held.gzip && header("accept-encoding").is_some_and(|accepted| accepted.contains("gzip"));
+        if gzip {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+            packed.write_all(&bytes).unwrap();
+            bytes = packed.finish().unwrap();
+        }
+        bytes.truncate(held.cut.unwrap_or(usize::MAX));
+        let mut response = Response::new(Full::new(Bytes::from(bytes)).boxed());
+        if gzip {
+            response.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+        }
+        if protobuf {
+            response.headers_mut().insert("content-type", PROTOBUF.parse().unwrap());
+        }
+        return response;
     }
     let from: u64 = parameter("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
     if from < held.compacted {
@@ -221,7 +257,7 @@ fn respond(
     let epoch = held.epoch;
     drop(held);
     let watching = (Arc::clone(world), changed, path, from, epoch);
-    let lines = stream::unfold(watching, |(world, mut changed, path, from, epoch)| async move {
+    let lines = stream::unfold(watching, move |(world, mut changed, path, from, epoch)| async move {
         loop {
             changed.borrow_and_update();
             let next = {
@@ -232,13 +268,19 @@ fn respond(
                 held.events.iter().find(|(version, of, _)| *version > from && *of == path).cloned()
             };
             if let Some((version, _, line)) = next {
-                let frame = Frame::data(Bytes::from(line + "\n"));
+                let event = serde_json::from_str(&line).ok().filter(|_| protobuf);
+                let frame = event.map_or_else(|| (line + "\n").into_bytes(), |event| protobuf::frame(&event));
+                let frame = Frame::data(Bytes::from(frame));
                 return Some((Ok::<_, Infallible>(frame), (world, changed, path, version, epoch)));
             }
             changed.changed().await.ok()?;
         }
     });
-    Response::new(BodyExt::boxed(StreamBody::new(Box::pin(lines) as SyncLines)))
+    let mut response = Response::new(BodyExt::boxed(StreamBody::new(Box::pin(lines) as SyncLines)));
+    if protobuf {
+        response.headers_mut().insert("content-type", format!("{PROTOBUF};stream=watch").parse().unwrap());
+    }
+    response
 }
 
 async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Response<Body> {
@@ -254,7 +296,7 @@ type EventLines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallibl
 type SyncLines = std::pin::Pin<Box<EventLines>>;
 
 /// The continue token has the list's version and the number of earlier objects.
-fn list(world: &ServerContent, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
+fn list(world: &ServerContent, path: &str, limit: Option<&str>, token: Option<&str>) -> Value {
     let limit: usize = limit.and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
     let begun = token.and_then(|token| token.split_once("-"));
     let (version, from) = begun.map_or((world.version, 0), |(v, n)| (v.parse().unwrap(), n.parse::<usize>().unwrap()));
@@ -263,8 +305,7 @@ fn list(world: &ServerContent, path: &str, limit: Option<&str>, token: Option<&s
     let token = if end < all.len() { format!("{version}-{end}") } else { String::new() };
     let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
     let (api_version, kind) = kind_of(path);
-    let body = json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": metadata, "items": all[from..end]});
-    Response::new(Full::new(Bytes::from(body.to_string())).boxed())
+    json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": metadata, "items": all[from..end]})
 }
 
 fn kind_of(path: &str) -> (&'static str, &'static str) {

@@ -1,6 +1,7 @@
 //! The Kubernetes source with a scripted API server on loopback.
 pub mod api;
 mod credentials;
+mod encodings;
 mod ranges;
 mod support;
 

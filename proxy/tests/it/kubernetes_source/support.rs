@@ -17,6 +17,7 @@ pub fn timing() -> ReflectorTiming {
         longest_absence: Duration::from_millis(80),
         first_list: Duration::from_secs(20),
         list: Duration::from_secs(20),
+        relist: Duration::from_millis(5),
         silence: Duration::from_secs(600),
         settled: Duration::from_millis(500),
         gather: Duration::from_millis(10),

@@ -1,6 +1,8 @@
 //! Each test runs in its own network namespace, without root: it executes itself again inside.
 
 pub mod changes;
+#[allow(dead_code, reason = "the unit tests of the decoder use it, too")]
+pub mod protobuf;
 pub mod published;
 
 use std::io::{Read, Write};
