@@ -26,6 +26,7 @@ fn timing(answer: &HostileAnswer) -> ReflectorTiming {
         first_retry: Duration::from_millis(5),
         longest_retry: Duration::from_millis(20),
         list: Duration::from_secs(if answer.waits() { 1 } else { 60 }),
+        relist: Duration::from_millis(20),
         settled: Duration::from_millis(100),
         page: Some(4),
         ..ReflectorTiming::default()

@@ -45,8 +45,8 @@ use crate::mutants;
 use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
 use crate::relay::{self, RelayEngine};
 use crate::source::{
-    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming, SourceError,
-    SourceReports, WatchScope, record_events,
+    AcceptedTypes, AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming,
+    SourceError, SourceReports, WatchScope, record_events,
 };
 
 /// kube-proxy's warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
@@ -287,8 +287,11 @@ fn start<M: ModeAtWork + Send + 'static>(
                 let proxy = StartedProxy::serve(config, shares, about, metrics, Recorder::default())?;
                 proxy.run(opening, |_| ManifestSource::open(directory)).await
             }
-            ObjectOrigin::Kubernetes(access) => {
-                let connector = Connector::new(access.clone(), &metrics.requests());
+            ObjectOrigin::Kubernetes(access, connection) => {
+                let accepted = AcceptedTypes::new(&connection.accept_content_types, &connection.content_type);
+                let connector = Connector::new(access.clone(), &metrics.requests())
+                    .accepting(accepted)
+                    .limited_to(connection.qps, u32::try_from(connection.burst).unwrap_or_default());
                 let events = record_events(connector.clone(), &config.node_name);
                 let proxy = StartedProxy::serve(config, shares, about, metrics, events)?;
                 let source = |proxy: &StartedProxy| {

@@ -8,7 +8,8 @@ use super::config_flags::ConfigFlags;
 use super::flagz;
 use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::kubeproxy_config::{
-    self, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration, LoadedConfig, METRICS_PORT,
+    self, ClientConnectionConfiguration, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration,
+    LoadedConfig, METRICS_PORT,
 };
 use crate::mutants;
 use crate::source::Access;
@@ -67,17 +68,17 @@ pub struct Settings {
     pub config_flags: ConfigFlags,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ObjectOrigin {
     Manifests(PathBuf),
-    Kubernetes(Access),
+    Kubernetes(Access, ClientConnectionConfiguration),
 }
 
 impl fmt::Display for ObjectOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ObjectOrigin::Manifests(directory) => write!(f, "manifests in {}", directory.display()),
-            ObjectOrigin::Kubernetes(access) => f.write_str(&access.describe()),
+            ObjectOrigin::Kubernetes(access, _) => f.write_str(&access.describe()),
         }
     }
 }
@@ -212,8 +213,8 @@ impl Settings {
     }
 
     pub fn origin(&self, resolved: &ResolvedSettings) -> Result<ObjectOrigin, UsageError> {
-        let kubeconfig = &resolved.configuration.client_connection.kubeconfig;
-        let kubeconfig = (!kubeconfig.is_empty()).then(|| PathBuf::from(kubeconfig));
+        let connection = &resolved.configuration.client_connection;
+        let kubeconfig = (!connection.kubeconfig.is_empty()).then(|| PathBuf::from(&connection.kubeconfig));
         let master = self.master.clone().filter(|master| !master.is_empty());
         let of_api = kubeconfig.is_some() || master.is_some();
         match &self.manifests {
@@ -224,7 +225,7 @@ impl Settings {
             )),
             Some(directory) => Ok(ObjectOrigin::Manifests(directory.clone())),
             None if of_api || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-                Ok(ObjectOrigin::Kubernetes(Access::new(kubeconfig, master)))
+                Ok(ObjectOrigin::Kubernetes(Access::new(kubeconfig, master), connection.clone()))
             }
             None => Err(UsageError::flag(
                 "--kubeconfig",

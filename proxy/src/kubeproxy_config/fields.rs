@@ -53,10 +53,7 @@ const fn flag(
 }
 
 const WINDOWS: FieldSupport = FieldSupport::NoEffect("it is for Windows nodes");
-const JSON: FieldSupport = FieldSupport::NoEffect("this proxy only uses JSON");
-const FEW_REQUESTS: FieldSupport = FieldSupport::NoEffect(
-    "this proxy keeps three watches open, and waits longer after each failure: there is no rate to limit",
-);
+const ENCODINGS: FieldSupport = FieldSupport::Different("of protobuf and JSON; other types are left out");
 const UNBUFFERED: FieldSupport = FieldSupport::NoEffect("each log line goes to standard error at once");
 
 use FieldSupport::{Different, Honoured, NoEffect};
@@ -67,10 +64,10 @@ use FlagValue::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
 pub const FIELDS: &[ConfigField] = &[
     flag("featureGates", "feature-gates", Gates, Different("see the table of gates below"), "Feature gates: comma-separated NAME=BOOL pairs"),
     flag("clientConnection.kubeconfig", "kubeconfig", Text, Different("a missing or wrong file is logged once, and read again until it works"), "Kubeconfig with the address of the API server and the credentials to show"),
-    field("clientConnection.acceptContentTypes", JSON, "Content types to accept from the API server"),
-    flag("clientConnection.contentType", "kube-api-content-type", Text, JSON, "Content type of requests to the API server"),
-    flag("clientConnection.qps", "kube-api-qps", Fraction, FEW_REQUESTS, "Requests per second to the API server"),
-    flag("clientConnection.burst", "kube-api-burst", Number, FEW_REQUESTS, "Requests in a burst to the API server"),
+    field("clientConnection.acceptContentTypes", ENCODINGS, "Content types to accept from the API server, instead of contentType"),
+    flag("clientConnection.contentType", "kube-api-content-type", Text, ENCODINGS, "Content type to ask the API server for"),
+    flag("clientConnection.qps", "kube-api-qps", Fraction, Honoured, "Requests per second to the API server; negative: no limit"),
+    flag("clientConnection.burst", "kube-api-burst", Number, Honoured, "Requests in a burst to the API server"),
     flag("logging.format", "logging-format", Text, Honoured, "Format of log lines: text or json"),
     flag("logging.flushFrequency", "log-flush-frequency", Time, UNBUFFERED, "Most time between log flushes"),
     flag("logging.verbosity", "v", Number, Different("4 and 5 add debug messages, 6 and more trace messages; RUST_LOG goes first"), "Number of the log level"),
@@ -267,13 +264,13 @@ mod tests {
     fn fields_without_effect_are_reported_with_the_reason() {
         let mut configuration = KubeProxyConfiguration::default();
         assert_eq!(without_effect(&configuration), Vec::<String>::new());
-        configuration.client_connection.qps = 50.0;
+        configuration.enable_profiling = true;
         configuration.winkernel.network_name = "x".to_owned();
         configuration.iptables.masquerade_bit = 15;
         configuration.feature_gates.insert("NativeHistograms".to_owned(), false);
         let reported = without_effect(&configuration);
         assert_eq!(reported.len(), 3, "{reported:#?}");
-        assert!(reported[0].starts_with("clientConnection.qps (--kube-api-qps) has no effect: this proxy keeps three"));
+        assert!(reported[0].starts_with("enableProfiling (--profiling) has no effect: this program has no profiler"));
         assert_eq!(reported[1], "winkernel.networkName has no effect: it is for Windows nodes");
         let gate = "feature gate NativeHistograms=false has no effect: metrics are in the text format, which has no native histograms";
         assert_eq!(reported[2], gate);

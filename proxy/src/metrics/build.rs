@@ -5,6 +5,7 @@ use prometheus::{
 };
 
 use super::Requests;
+use super::requests::{DURATIONS, RequestMetrics, SIZES};
 
 #[derive(Default)]
 pub(super) struct RegistryBuilder(Registry);
@@ -49,8 +50,29 @@ impl RegistryBuilder {
     }
 
     pub(super) fn requests(&self) -> Registered<Requests> {
-        let help = "Requests to the API server, by status code, method and host";
-        Ok(Requests::new(self.counters("rest_client_requests_total", help, &["code", "host", "method"])?))
+        let labels = &["host", "verb"][..];
+        let durations = |name, help| self.histograms(name, help, DURATIONS.to_vec(), labels);
+        let sizes = |name, help| self.histograms(name, help, SIZES.to_vec(), labels);
+        Ok(Requests::new(RequestMetrics {
+            results: self.counters(
+                "rest_client_requests_total",
+                "Requests to the API server, by status code, method and host",
+                &["code", "host", "method"],
+            )?,
+            duration: durations(
+                "rest_client_request_duration_seconds",
+                "Duration of requests to the API server, without watches",
+            )?,
+            sent: sizes("rest_client_request_size_bytes", "Size of requests to the API server, without watches")?,
+            received: sizes(
+                "rest_client_response_size_bytes",
+                "Unpacked size of answers of the API server, without watches",
+            )?,
+            throttled: durations(
+                "rest_client_rate_limiter_duration_seconds",
+                "Time that requests wait for clientConnection.qps and burst",
+            )?,
+        }))
     }
 
     pub(super) fn finish(self) -> Registered<Registry> {

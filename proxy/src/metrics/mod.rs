@@ -30,7 +30,7 @@ use by_mode::ByMode;
 
 pub use at_scrape::{AtScrape, Samples};
 pub use pending::Pending;
-pub use requests::{ApiFailures, CountRequests, Requests, RequestsTo};
+pub use requests::{ApiFailures, MeasureRequests, MeasuredBody, Requests, RequestsTo};
 pub use server::{MetricsServer, StaticPages};
 pub use slis::{Slis, process_start};
 
@@ -232,6 +232,7 @@ fn programming_buckets() -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::ruleset::RuleCounts;
+    use hyper::Method;
 
     /// Kubernetes' metrics (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's own. The
     /// caller registers the reference's two packet counters.
@@ -256,7 +257,11 @@ mod tests {
         ("kubeproxy_sync_proxy_rules_service_changes_pending", "gauge", ""),
         ("kubeproxy_sync_proxy_rules_service_changes_total", "counter", ""),
         ("kubernetes_build_info", "gauge", "compiler,git_version,major,minor,platform"),
+        ("rest_client_rate_limiter_duration_seconds", "histogram", "host,verb"),
+        ("rest_client_request_duration_seconds", "histogram", "host,verb"),
+        ("rest_client_request_size_bytes", "histogram", "host,verb"),
         ("rest_client_requests_total", "counter", "code,host,method"),
+        ("rest_client_response_size_bytes", "histogram", "host,verb"),
         ("svcproxy_disputed_frontends", "gauge", "ip_family"),
         ("svcproxy_refused_service_ports", "gauge", "ip_family"),
         ("svcproxy_topology_hints_ignored", "gauge", "ip_family,reason"),
@@ -278,7 +283,10 @@ mod tests {
         metrics.conntrack(Family::V4, 3, Duration::from_millis(1));
         metrics.healthz(200);
         metrics.livez(503);
-        metrics.requests.count("200", "10.0.0.1:6443", "GET");
+        let requests = metrics.requests.to("10.0.0.1:6443");
+        requests.count("200", &Method::GET);
+        requests.throttled(&Method::GET, Duration::ZERO);
+        requests.exchanged(&Method::GET, Duration::from_millis(1), 0, 1000);
         (metrics, pending)
     }
 

@@ -121,7 +121,7 @@ fn kubeadms_configuration_causes_no_warning() {
     };
     assert_eq!(resolved.config, expected);
     let origin = settings(&flags).origin(&resolved).unwrap();
-    assert!(matches!(origin, ObjectOrigin::Kubernetes(_)), "{origin:?}");
+    assert!(matches!(origin, ObjectOrigin::Kubernetes(..)), "{origin:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use hyper::Method;
 use kube::Client;
 use kube::client::ClientBuilder;
 use tokio::task::spawn_blocking;
@@ -14,7 +15,8 @@ use tracing::debug;
 use super::super::problem::one_line;
 use super::access::{Access, AccessError};
 use super::media_type::AcceptedTypes;
-use crate::metrics::Requests;
+use super::rate_limit::RateLimit;
+use crate::metrics::{Requests, RequestsTo};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
@@ -25,6 +27,7 @@ pub struct Connector {
     access: Access,
     requests: Requests,
     accepted: AcceptedTypes,
+    limit: Option<Arc<RateLimit>>,
     patience: Duration,
     state: Arc<Mutex<ConnectorState>>,
 }
@@ -41,6 +44,7 @@ struct ConnectorState {
 #[derive(Clone)]
 struct CreatedClient {
     client: Client,
+    requests: RequestsTo,
     renew: Option<Instant>,
 }
 
@@ -50,7 +54,19 @@ type PendingClient = Shared<BoxFuture<'static, Result<CreatedClient, AccessError
 pub(super) struct ApiConnection {
     pub client: Client,
     pub accepted: AcceptedTypes,
+    limit: Option<Arc<RateLimit>>,
+    requests: RequestsTo,
     generation: u64,
+}
+
+impl ApiConnection {
+    /// Waits until the rate limit allows a request.
+    pub(super) async fn admit(&self, method: &Method) {
+        let Some(limit) = &self.limit else { return };
+        let begun = Instant::now();
+        limit.wait().await;
+        self.requests.throttled(method, begun.elapsed());
+    }
 }
 
 impl Connector {
@@ -59,6 +75,7 @@ impl Connector {
             access,
             requests: requests.clone(),
             accepted: AcceptedTypes::default(),
+            limit: None,
             patience: PATIENCE,
             state: Arc::default(),
         }
@@ -66,6 +83,11 @@ impl Connector {
 
     pub fn accepting(self, accepted: AcceptedTypes) -> Connector {
         Connector { accepted, ..self }
+    }
+
+    /// Limits the requests of all clones.
+    pub fn limited_to(self, qps: f32, burst: u32) -> Connector {
+        Connector { limit: RateLimit::new(qps, burst).map(Arc::new), ..self }
     }
 
     pub fn with_patience(self, patience: Duration) -> Connector {
@@ -84,7 +106,7 @@ impl Connector {
             if let Some(made) = &state.client
                 && made.renew.is_none_or(|renew| Instant::now() < renew)
             {
-                return Ok(self.connection(made.client.clone(), state.generation));
+                return Ok(self.connection(made, state.generation));
             }
             let step = Arc::clone(&state.step);
             state.making.get_or_insert_with(|| self.make(step)).clone()
@@ -107,18 +129,19 @@ impl Connector {
         };
         let generation = state.generation;
         match (made, &mut state.client) {
-            (Ok(made), _) => Ok(self.connection(made.client, generation)),
+            (Ok(made), _) => Ok(self.connection(&made, generation)),
             (Err(error), Some(old)) => {
                 debug!(%error, "credentials could not be renewed: going on with the old ones");
                 old.renew = Some(Instant::now() + RENEW_AGAIN);
-                Ok(self.connection(old.client.clone(), generation))
+                Ok(self.connection(old, generation))
             }
             (Err(error), None) => Err(error),
         }
     }
 
-    fn connection(&self, client: Client, generation: u64) -> ApiConnection {
-        ApiConnection { client, accepted: self.accepted.clone(), generation }
+    fn connection(&self, made: &CreatedClient, generation: u64) -> ApiConnection {
+        let (client, requests) = (made.client.clone(), made.requests.clone());
+        ApiConnection { client, accepted: self.accepted.clone(), limit: self.limit.clone(), requests, generation }
     }
 
     /// Drops a failed client, so that the next one reads files and runs the plugin again.
@@ -143,7 +166,8 @@ impl Connector {
             let host = resolved.config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
             let builder =
                 ClientBuilder::try_from(resolved.config).map_err(|error| failed(one_line(&error.to_string())))?;
-            Ok(CreatedClient { client: builder.with_layer(&requests.to(&host)).build(), renew: resolved.renew })
+            let requests = requests.to(&host);
+            Ok(CreatedClient { client: builder.with_layer(&requests).build(), requests, renew: resolved.renew })
         });
         let ended = |result: Result<_, tokio::task::JoinError>| {
             result.unwrap_or_else(|error| Err(AccessError::Client { cause: one_line(&error.to_string()) }))

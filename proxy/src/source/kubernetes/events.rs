@@ -1,16 +1,16 @@
 use std::time::Duration;
 
+use hyper::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as ApiEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::connector::Connector;
+use super::connector::{ApiConnection, Connector};
 use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::ObjectKey;
 
@@ -42,7 +42,7 @@ async fn send_all(mut events: mpsc::Receiver<Event>, connector: Connector, node:
             continue;
         }
         let failure = match timeout(PATIENCE, connector.connect()).await {
-            Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection.client, &event, &node)).await {
+            Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection, &event, &node)).await {
                 Ok(Ok(_)) => continue,
                 outcome => {
                     connector.give_up(&connection);
@@ -61,10 +61,11 @@ fn late() -> String {
     format!("no answer within {PATIENCE:?}")
 }
 
-async fn send(client: &Client, event: &Event, node: &str) -> Result<ApiEvent, kube::Error> {
+async fn send(connection: &ApiConnection, event: &Event, node: &str) -> Result<ApiEvent, kube::Error> {
+    connection.admit(&Method::POST).await;
     let event = as_api(event, node, Timestamp::now());
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
-    let api: Api<ApiEvent> = Api::namespaced(client.clone(), &namespace);
+    let api: Api<ApiEvent> = Api::namespaced(connection.client.clone(), &namespace);
     api.create(&PostParams::default(), &event).await
 }
 

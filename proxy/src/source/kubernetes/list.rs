@@ -1,6 +1,7 @@
 //! Lists objects page by page. Objects are removed only after the last page.
 
 use futures_util::FutureExt;
+use hyper::Method;
 use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -117,6 +118,7 @@ impl Reflector {
         sink: &mut ListSink<'_>,
     ) -> Result<ListMeta, Failure> {
         let request = self.path.list(page).map_err(kube::Error::BuildRequest)?;
+        connection.admit(&Method::GET).await;
         let begun = Instant::now();
         let response = ask(connection, request, self.patience).await?;
         let encoding = Encoding::of(response.headers());

@@ -16,6 +16,7 @@ mod log_limit;
 mod media_type;
 mod protobuf;
 mod prune;
+mod rate_limit;
 mod reflect;
 mod seen;
 mod watching;
@@ -51,15 +52,17 @@ const GATHER_AT_MOST: u32 = 10;
 
 #[derive(Debug, Clone)]
 pub struct ReflectorTiming {
-    /// The first wait; doubles with each retry, plus up to half at random.
+    /// The first wait, plus up to as much at random; doubles with each retry. 0.8 seconds in client-go's reflectors.
     pub first_retry: Duration,
-    /// The longest wait before a retry; 30 seconds in client-go's reflectors.
+    /// The longest wait before a retry, plus up to as much at random; 30 seconds in client-go's reflectors.
     pub longest_retry: Duration,
     /// The longest wait before asking again for an optional kind that the server lacks or forbids.
     pub longest_absence: Duration,
     /// Timeout of a page of the first list. Doubles with each attempt.
     pub first_list: Duration,
     pub list: Duration,
+    /// The longest random wait before a list that replaces another: after a restart of the API server all nodes list again.
+    pub relist: Duration,
     /// A watch without an event for this long is restarted. API servers send a bookmark about once a minute.
     pub silence: Duration,
     /// A watch that lasts this long resets the backoff.
@@ -72,11 +75,12 @@ pub struct ReflectorTiming {
 impl Default for ReflectorTiming {
     fn default() -> ReflectorTiming {
         ReflectorTiming {
-            first_retry: Duration::from_millis(200),
+            first_retry: Duration::from_millis(800),
             longest_retry: Duration::from_secs(30),
             longest_absence: Duration::from_secs(300),
             first_list: Duration::from_secs(10),
             list: Duration::from_secs(60),
+            relist: Duration::from_secs(5),
             silence: Duration::from_secs(150),
             settled: Duration::from_secs(5),
             gather: Duration::from_millis(10),

@@ -9,7 +9,7 @@ use tracing::debug;
 use super::super::Change;
 use super::super::object::ObjectKind;
 use super::access::AccessError;
-use super::backoff::Backoff;
+use super::backoff::{Backoff, chance};
 use super::connector::Connector;
 use super::failure_log::ApiFailureLog;
 use super::seen::SeenObjects;
@@ -118,7 +118,12 @@ impl Reflector {
         loop {
             let mut wait = Duration::ZERO;
             match self.list_and_watch(&mut seen, &failure_log, &updates, &mut backoff).await {
-                Ok(()) => debug!(kind = self.kind.name(), "watch ended; going on"),
+                Ok(progress) => {
+                    debug!(kind = self.kind.name(), "watch ended; going on");
+                    if progress.in_time {
+                        continue;
+                    }
+                }
                 Err(Failure::Closed) => return,
                 Err(Failure::Smaller) => continue,
                 Err(Failure::Expired(said)) if self.expired < EXPIRED_VERSIONS => {
@@ -155,10 +160,13 @@ impl Reflector {
         failure_log: &ApiFailureLog,
         updates: &mpsc::Sender<WatchUpdate>,
         backoff: &mut Backoff,
-    ) -> Result<(), Failure> {
+    ) -> Result<WatchProgress, Failure> {
         let connection = self.connector.connect().await?;
         let outcome = async {
             if self.version.is_none() {
+                if self.has_listed {
+                    sleep(self.timing.relist.mul_f64(chance())).await;
+                }
                 let version = self.list(&connection, seen, updates).await?;
                 self.version = Some(version.clone());
                 let message =
@@ -167,12 +175,12 @@ impl Reflector {
             }
             let mut progress = WatchProgress::default();
             let outcome = self.watch(&connection, seen, (failure_log, backoff, &mut progress), updates).await;
-            self.judge(&progress, outcome)
+            self.judge(&progress, outcome).map(|()| progress)
         }
         .await;
         match &outcome {
             // These outcomes show that the connection works.
-            Ok(()) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
+            Ok(_) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
             // The next client reads the credential files again: they may have been corrected.
             Err(_) => self.connector.give_up(&connection),
         }

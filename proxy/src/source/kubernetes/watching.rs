@@ -1,6 +1,9 @@
 //! A watch starts at the version of the list or of the previous watch.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
+use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, HeaderValue};
 use kube::api::WatchParams;
 use kube::core::Status;
@@ -60,6 +63,8 @@ pub(super) struct WatchProgress {
     /// Whether the watch lasted long enough to show that the server works.
     pub(super) stood: bool,
     pub(super) events: bool,
+    /// Whether the watch ended when it was to end.
+    pub(super) in_time: bool,
 }
 
 impl Reflector {
@@ -72,12 +77,16 @@ impl Reflector {
         updates: &mpsc::Sender<WatchUpdate>,
     ) -> Result<(), Failure> {
         let Some(version) = self.version.clone() else { return Ok(()) };
-        let mut parameters = WatchParams::default().timeout(watch_seconds());
+        let seconds = watch_seconds();
+        let mut parameters = WatchParams::default().timeout(seconds);
         (parameters.label_selector, parameters.field_selector) = (self.labels.clone(), self.fields.clone());
         let mut request = self.path.watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
         // API servers pack no events of such a watch, and what they could pack is small.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        connection.admit(&Method::GET).await;
         let mut frames = WatchFrames::new(ask(connection, request, self.timing.list).await.map_err(expired)?);
+        // The server's clock may differ.
+        let agreed = Instant::now() + Duration::from_secs(u64::from(seconds)).mul_f64(0.99);
         let settled = Instant::now() + self.timing.settled;
         let mut silent = Instant::now() + self.timing.silence;
         loop {
@@ -94,7 +103,10 @@ impl Reflector {
                     return Ok(());
                 }
             };
-            let Some(frame) = frame else { return Ok(()) };
+            let Some(frame) = frame else {
+                progress.in_time = Instant::now() >= agreed;
+                return Ok(());
+            };
             let event = WatchedEvent::of(frames.encoding(), &frame)?;
             let changes = apply(self.kind, &event, seen)?;
             if let Some(version) = Envelope::of(&event.object).version() {
