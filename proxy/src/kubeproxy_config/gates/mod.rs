@@ -71,7 +71,7 @@ pub const GATES: &[Gate] = &[
     gate("NativeHistograms", Beta, true, NoEffect("metrics are in the text format, which has no native histograms"), "Native histograms beside those with buckets"),
     gate("PreferSameTrafficDistribution", Locked, true, Honoured, "Follow the hints of `trafficDistribution: PreferSameZone` and `PreferSameNode`"),
     gate("UnlockWhileProcessingFIFO", Beta, true, GO_CLIENT, "Client: take changes in while others are worked on"),
-    gate("WatchListClient", Beta, true, NoEffect("API servers up to 1.36 do not pack such streams, and pack lists"), "Client: first lists as streams"),
+    gate("WatchListClient", Beta, true, NoEffect("first lists are packed, and streams are not before 1.37"), "Client: first lists as streams"),
     gate("WinDSR", Locked, true, WINDOWS, "Windows: direct server return"),
     gate("WinOverlay", Locked, true, WINDOWS, "Windows: overlay networks"),
 ];
@@ -269,8 +269,7 @@ mod tests {
         assert_eq!(reported("AllowServiceExternalIPs", false), Vec::<String>::new());
         assert_eq!(reported("WatchListClient", true), Vec::<String>::new());
         assert!(
-            reported("WatchListClient", false)[0]
-                .ends_with("API servers up to 1.36 do not pack such streams, and pack lists")
+            reported("WatchListClient", false)[0].ends_with("first lists are packed, and streams are not before 1.37")
         );
         assert_eq!(
             reported("MemoryQoS", true),

@@ -144,7 +144,7 @@ fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
         Failure::Access(AccessError::Late { .. }) => (FailureClass::Hanging, failure.to_string()),
         Failure::Access(_) => (FailureClass::Access, failure.to_string()),
         Failure::Nonsense(_) => (FailureClass::Nonsense, said()),
-        Failure::TooLarge(_) | Failure::Smaller => (FailureClass::TooLarge, said()),
+        Failure::TooLarge(_) | Failure::Adapted => (FailureClass::TooLarge, said()),
         Failure::Expired(_) => (FailureClass::Versions, said()),
         Failure::ShortWatches => (FailureClass::Watches, said()),
         Failure::Late(_) | Failure::Closed | Failure::Broken(_) => (FailureClass::Unreachable, said()),

@@ -19,6 +19,7 @@ use super::media_type::Encoding;
 use super::protobuf::{EncodedObject, ListReader};
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
+use super::watching::is_expired;
 
 /// The number of objects reported at once: decoded ones are large.
 const PIECE: usize = 50;
@@ -88,6 +89,8 @@ impl Reflector {
         let mut sink = ListSink { kind, seen, updates, changes: Vec::new(), skips_objects };
         let mut page = ListParams { limit: self.page(connection), ..ListParams::default() };
         (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
+        // A version and a limit together would ask for exactly this version.
+        page.resource_version = self.least_version.clone().filter(|_| page.limit.is_none());
         for _ in 0..PAGES {
             let read = self.read_page(connection, &page, &mut sink).await;
             // Objects that arrived before a failure are valid.
@@ -104,8 +107,8 @@ impl Reflector {
         Err(Failure::TooLarge(format!("a list of more than {PAGES} pages")))
     }
 
-    /// Returns the limit of a page. Without one, API servers answer from their caches and not from etcd; lists in JSON are decoded
-    /// as a whole, so they have one.
+    /// Returns the limit of a page. Without one, API servers answer from their caches and not from etcd. Lists in JSON are decoded as
+    /// a whole, so they have one.
     fn page(&self, connection: &ApiConnection) -> Option<u32> {
         let whole = self.page.is_none() && connection.accepted.first() == Encoding::Protobuf;
         (!whole).then(|| self.page.unwrap_or(PAGE))
@@ -149,9 +152,14 @@ impl Reflector {
             Failure::Refused { status, .. } if page.continue_token.is_some() && status.code == 410 => {
                 Failure::Expired(status.message)
             }
+            // The server's versions start anew, as after a restored backup.
+            Failure::Refused { ref status, .. } if page.resource_version.is_some() && is_expired(status) => {
+                self.least_version = None;
+                Failure::Adapted
+            }
             Failure::TooLarge(_) if page.limit != Some(1) => {
                 self.page = Some(page.limit.map_or(PAGE, |limit| (limit / 4).max(1)));
-                Failure::Smaller
+                Failure::Adapted
             }
             Failure::Late(_) => {
                 let patience = self.patience;

@@ -45,9 +45,9 @@ pub(super) enum Failure {
     Nonsense(String),
     #[error("{0}, which exceeds the limit")]
     TooLarge(String),
-    /// A page was too large; the next ones are smaller.
-    #[error("a page was too large")]
-    Smaller,
+    /// The next list is asked for otherwise, at once.
+    #[error("the server does not answer such a list")]
+    Adapted,
     #[error("it does not know the version of its own list any more when it is asked to watch: {0}")]
     Expired(String),
     #[error("its watches end at once; does something in between break off answers that go on for minutes?")]
@@ -82,6 +82,8 @@ pub(super) struct Reflector {
     pub(super) page: Option<u32>,
     /// Where the next watch starts; `None` before the first list and after [`Failure::Expired`].
     pub(super) version: Option<String>,
+    /// The version that a list must reach; `0`: any, as in client-go's first lists; `None`: the newest.
+    pub(super) least_version: Option<String>,
     /// Consecutive watches that ended at once.
     short: u32,
     expired: u32,
@@ -102,8 +104,23 @@ impl Reflector {
         };
         let (path, page) = (Request::new(path), timing.page);
         let patience = timing.first_list.min(timing.list);
-        let (version, short, expired, has_listed) = (None, 0, 0, false);
-        Reflector { kind, connector, timing, path, labels, fields, patience, page, version, short, expired, has_listed }
+        let (version, least_version) = (None, Some("0".to_owned()));
+        let (short, expired, has_listed) = (0, 0, false);
+        Reflector {
+            kind,
+            connector,
+            timing,
+            path,
+            labels,
+            fields,
+            patience,
+            page,
+            version,
+            least_version,
+            short,
+            expired,
+            has_listed,
+        }
     }
 
     pub(super) async fn run(
@@ -125,7 +142,7 @@ impl Reflector {
                     }
                 }
                 Err(Failure::Closed) => return,
-                Err(Failure::Smaller) => continue,
+                Err(Failure::Adapted) => continue,
                 Err(Failure::Expired(said)) if self.expired < EXPIRED_VERSIONS => {
                     debug!(kind = self.kind.name(), said, "the version has expired; listing again");
                 }
@@ -180,7 +197,7 @@ impl Reflector {
         .await;
         match &outcome {
             // These outcomes show that the connection works.
-            Ok(_) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
+            Ok(_) | Err(Failure::Closed | Failure::Adapted | Failure::Expired(_) | Failure::ShortWatches) => {}
             // The next client reads the credential files again: they may have been corrected.
             Err(_) => self.connector.give_up(&connection),
         }
@@ -200,6 +217,11 @@ impl Reflector {
         self.has_listed && (habits::has(Habit::GoesOnAfterGone) || habits::has(Habit::WatchesFromNow))
     }
 
+    /// Lists anew. API servers answer lists of this version and newer ones from their caches.
+    fn forget_version(&mut self) {
+        self.least_version = self.version.take().or(self.least_version.take());
+    }
+
     /// Judges how a watch ended. Only several short watches in a row are a failure.
     fn judge(&mut self, progress: &WatchProgress, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if progress.stood || progress.events {
@@ -215,24 +237,24 @@ impl Reflector {
                     return Ok(());
                 }
                 self.short = 0;
-                self.version = None;
+                self.forget_version();
                 Err(Failure::ShortWatches)
             }
             Err(Failure::Broken(cause)) => {
                 if habits::has(Habit::WatchesFromNow) {
-                    self.version = None;
+                    self.forget_version();
                 }
                 debug!(kind = self.kind.name(), cause, "watch broke off");
                 Ok(())
             }
             Err(Failure::Expired(said)) => {
                 self.expired += 1;
-                self.version = None;
+                self.forget_version();
                 Err(Failure::Expired(said))
             }
             // A watch from the same version would fail again.
             Err(failure @ (Failure::Nonsense(_) | Failure::TooLarge(_))) => {
-                self.version = None;
+                self.forget_version();
                 Err(failure)
             }
             outcome => outcome,

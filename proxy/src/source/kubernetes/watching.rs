@@ -160,13 +160,17 @@ fn known_kind(kind: ObjectKind, object: &RawObject<'_>) -> Result<Envelope, Fail
 
 /// Converts errors that require a new list to [`Failure::Expired`].
 fn expired(failure: Failure) -> Failure {
-    let Failure::Refused { status, .. } = &failure else { return failure };
-    let too_large = || {
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
-    };
+    match failure {
+        Failure::Refused { status, .. } if is_expired(&status) => Failure::Expired(status.message),
+        failure => failure,
+    }
+}
+
+/// Whether the server does not have the version of the request.
+pub(super) fn is_expired(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
     // 400: the server cannot parse the version, as after a restored backup.
-    if matches!(status.code, 400 | 410) || too_large() { Failure::Expired(status.message.clone()) } else { failure }
+    matches!(status.code, 400 | 410) || causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
 fn watch_seconds() -> u32 {

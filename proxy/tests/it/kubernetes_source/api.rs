@@ -154,6 +154,14 @@ impl ScriptedApi {
         });
     }
 
+    /// Continues from a backup: with older versions, and without events.
+    pub fn restore(&self) {
+        self.change(|world| {
+            (world.version, world.compacted, world.epoch) = (3, 0, world.epoch + 1);
+            world.events.clear();
+        });
+    }
+
     pub fn asked(&self, verb: &'static str, path: &str) -> (usize, String) {
         self.world.lock().unwrap().asked.get(&(verb, path.to_owned())).cloned().unwrap_or_default()
     }
@@ -227,6 +235,11 @@ fn respond(
     if held.token.as_ref().is_some_and(|token| shown != Some(&format!("Bearer {token}"))) {
         return status(401, "Unauthorized");
     }
+    let from: u64 = parameter("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
+    if from > held.version {
+        let cause = json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
+        return failure(504, json!({"message": "Too large resource version", "details": cause}));
+    }
     let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     held.accept = header("accept").unwrap_or_default();
     let protobuf = held.protobuf && held.accept.starts_with(PROTOBUF);
@@ -250,7 +263,6 @@ fn respond(
         }
         return response;
     }
-    let from: u64 = parameter("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
     if from < held.compacted {
         return status(410, "too old resource version");
     }
@@ -318,7 +330,12 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
 }
 
 fn status(code: u16, message: &str) -> Response<Body> {
-    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": message});
+    failure(code, json!({"message": message}))
+}
+
+fn failure(code: u16, mut status: Value) -> Response<Body> {
+    (status["apiVersion"], status["kind"]) = ("v1".into(), "Status".into());
+    (status["status"], status["code"]) = ("Failure".into(), code.into());
     let mut response = Response::new(Full::new(Bytes::from(status.to_string())).boxed());
     *response.status_mut() = StatusCode::from_u16(code).unwrap();
     response

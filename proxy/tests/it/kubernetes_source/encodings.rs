@@ -27,7 +27,7 @@ async fn protobuf_is_preferred_and_its_lists_are_whole() {
     let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
     assert_eq!(reported(&next(&mut source).await), FIRST);
     let (lists, query) = api.asked("list", SERVICES);
-    assert_eq!((lists, query.contains("limit")), (1, false), "{query}");
+    assert_eq!((lists, query.contains("limit"), query.ends_with("resourceVersion=0")), (1, false, true), "{query}");
     assert_eq!(api.world.lock().unwrap().accept, "application/vnd.kubernetes.protobuf,application/json");
     until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
     api.put(SERVICES, service("a", 8080));
@@ -68,6 +68,25 @@ async fn a_configuration_of_json_is_obeyed() {
     assert_eq!(reported(&next(&mut source).await), FIRST);
     assert_eq!(api.world.lock().unwrap().accept, "application/json");
     assert!(api.asked("list", SERVICES).1.contains("limit=500"));
+}
+
+#[tokio::test]
+async fn a_list_is_as_new_as_the_last_one_unless_versions_start_anew() {
+    let api = api().await;
+    let timing = ReflectorTiming { page: None, ..timing() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
+    next(&mut source).await;
+    until("a watch", || api.asked("watch", SERVICES).0 > 0).await;
+    api.bookmark(NODES);
+    api.compact();
+    api.close_watches();
+    until("a new list", || api.asked("list", SERVICES).0 > 1).await;
+    assert!(api.asked("list", SERVICES).1.contains("resourceVersion=15"), "{:?}", api.asked("list", SERVICES));
+    until("a watch", || api.asked("watch", SERVICES).1.contains("resourceVersion=16")).await;
+    api.restore();
+    api.put(SERVICES, service("a", 90));
+    assert_eq!(next_reported(&mut source).await, ["default/a 90"]);
+    assert!(!api.asked("list", SERVICES).1.contains("resourceVersion"), "{:?}", api.asked("list", SERVICES));
 }
 
 #[tokio::test]

@@ -71,6 +71,9 @@ impl ListReader {
 
     /// Fails unless the answer is complete.
     pub(in super::super) async fn finish(mut self) -> Result<ListMeta, Failure> {
+        if self.body.taken() != self.end {
+            return Err(Failure::Nonsense("a field goes on past the end of its list".to_owned()));
+        }
         self.body.drain().await?;
         Ok(self.metadata)
     }
