@@ -249,7 +249,7 @@ fn respond(
         bytes.resize(bytes.len() + held.zeros, 0);
         let gzip = held.gzip && header("accept-encoding").is_some_and(|accepted| accepted.contains("gzip"));
         if gzip {
-            let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+            let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
             packed.write_all(&bytes).unwrap();
             bytes = packed.finish().unwrap();
         }

@@ -108,7 +108,9 @@ async fn a_list_that_breaks_off_removes_nothing() {
 async fn a_packed_bomb_is_too_large() {
     let (log, _guard) = CapturedLog::start();
     let api = api().await;
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &SourceReports::default());
+    // Smaller pages are not tried.
+    let timing = ReflectorTiming { page: Some(1), ..timing() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
     next(&mut source).await;
     {
         let mut world = api.world.lock().unwrap();
