@@ -93,8 +93,7 @@ pub(crate) fn unhandled_reason(service: &Service) -> Option<Rule> {
     if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
         return Some(Rule::ExternalName);
     }
-    let none = spec.and_then(|spec| spec.cluster_ip.as_deref()) == Some("None");
-    (none || labelled(service.metadata.labels.as_ref(), HEADLESS_LABEL)).then_some(Rule::Headless)
+    (spec.and_then(|spec| spec.cluster_ip.as_deref()) == Some("None")).then_some(Rule::Headless)
 }
 
 pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -> bool {

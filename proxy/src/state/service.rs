@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 pub use crate::model::Frontend;
-use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, ObjectKey, Protocol, ServicePortName, parse_ip};
+use crate::model::{Family, LABEL_PROXY_NAME, ObjectKey, Protocol, ServicePortName, parse_ip};
 
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
@@ -71,8 +71,8 @@ impl ServicePort {
 pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let labels = service.metadata.labels.as_ref();
-    let labelled = |label: &str| labels.is_some_and(|l| l.contains_key(label));
-    if labelled(LABEL_PROXY_NAME) || labelled(LABEL_HEADLESS) || spec.type_.as_deref() == Some("ExternalName") {
+    let is_of_another = labels.is_some_and(|labels| labels.contains_key(LABEL_PROXY_NAME));
+    if is_of_another || spec.type_.as_deref() == Some("ExternalName") {
         return Vec::new();
     }
     let Some(cluster_ip) = cluster_ip(spec, family) else { return Vec::new() };

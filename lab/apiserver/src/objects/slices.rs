@@ -13,6 +13,7 @@ use super::object::ObjectKey;
 use super::pod::PodEntry;
 use super::service::family_name;
 
+const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// Endpoints by family and resolved ports; only endpoints of the same group share slices.
@@ -119,8 +120,10 @@ pub(super) fn slice_metadata(key: &ObjectKey, service: &Service) -> ObjectMeta {
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.insert(SERVICE_LABEL.to_owned(), key.name.clone());
     labels.insert("endpointslice.kubernetes.io/managed-by".to_owned(), "endpointslice-controller.k8s.io".to_owned());
+    // Upstream's setEndpointSliceLabels: a Service's own label counts for nothing.
+    labels.remove(HEADLESS_LABEL);
     if service.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None")) {
-        labels.insert("service.kubernetes.io/headless".to_owned(), String::new());
+        labels.insert(HEADLESS_LABEL.to_owned(), String::new());
     }
     ObjectMeta {
         namespace: Some(key.namespace.clone()),

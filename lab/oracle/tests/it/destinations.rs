@@ -58,22 +58,14 @@ fn services_of_other_proxies_are_untouched() {
             &format!("{{clusterIP: 10.96.0.1, {ports}}}"),
             json!([]),
         )
-        .labelled(
-            "marked",
-            label("service.kubernetes.io/headless"),
-            &format!("{{clusterIP: 10.96.0.2, {ports}}}"),
-            json!([]),
-        )
         .service("alias", &format!("{{type: ExternalName, clusterIP: 10.96.0.3, externalName: example.org, {ports}}}"))
         .service("headless", &format!("{{clusterIP: None, externalIPs: [198.51.100.7], {ports}}}"))
         .slice("others", PORT, &["web@node-a"])
-        .slice("marked", PORT, &["web@node-a"])
         .slice("alias", PORT, &["web@node-a"])
         .slice("headless", PORT, &["web@node-a"]);
     cluster.expect(
         "
         pod/caller-a | 10.96.0.1:80    | untouched | other-proxy
-        pod/caller-a | 10.96.0.2:80    | untouched | headless
         pod/caller-a | 10.96.0.3:80    | untouched | external-name
         pod/caller-a | 198.51.100.7:80 | untouched
         ",

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use crate::config::Mode;
-use crate::model::{Change, LABEL_HEADLESS, LABEL_PROXY_NAME, Protocol};
+use crate::model::{Change, LABEL_PROXY_NAME, Protocol};
 use crate::mutants::{Hook, Mutant};
 use crate::plan::{NodePortScope, ServicePortPlan};
 
@@ -66,12 +66,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "serves Services that name another proxy",
         "service-proxy-name",
         Hook::Change(|change| without_label(change, LABEL_PROXY_NAME)),
-    ),
-    Mutant::new(
-        "addresses-headless-slices",
-        "serves Services that are labelled headless",
-        "service-proxy-name",
-        Hook::Change(|change| without_label(change, LABEL_HEADLESS)),
     ),
     Mutant::new(
         "addresses-age-ignored",

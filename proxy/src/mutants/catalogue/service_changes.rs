@@ -135,7 +135,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .remembering(),
     Mutant::new(
         "headless-label-ignored",
-        "serves Services with the label service.kubernetes.io/headless",
+        "uses EndpointSlices with the label service.kubernetes.io/headless",
         "service-proxy-name",
         Hook::IgnoredLabel(LABEL_HEADLESS),
     ),

@@ -56,7 +56,7 @@ impl Prune for Service {
     fn prune(&mut self) {
         // No update changes the creation time, which decides between two Services with one address.
         let creation_timestamp = self.metadata.creation_timestamp.take();
-        let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
+        let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME]);
         self.metadata = ObjectMeta { creation_timestamp, ..metadata };
         if let Some(spec) = &mut self.spec {
             spec.selector = None;

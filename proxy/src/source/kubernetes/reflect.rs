@@ -93,12 +93,18 @@ pub(super) struct Reflector {
 impl Reflector {
     pub(super) fn new(kind: ObjectKind, node_name: &str, connector: Connector, timing: ReflectorTiming) -> Reflector {
         // As in kube-proxy, the server filters out headless Services and those of other proxies.
-        let left_out = [LABEL_HEADLESS, LABEL_PROXY_NAME].into_iter();
-        let left_out = left_out.filter(|label| mutants::ignored_label() != Some(label));
-        let labels = left_out.map(|label| format!("!{label}")).collect::<Vec<_>>().join(",");
+        let without = |labels: &[&'static str]| {
+            let left_out = labels.iter().filter(|label| mutants::ignored_label() != Some(label));
+            left_out.map(|label| format!("!{label}")).collect::<Vec<_>>().join(",")
+        };
         let (path, labels, fields) = match kind {
-            ObjectKind::Service => ("/api/v1/services", Some(labels), None),
-            ObjectKind::EndpointSlice => ("/apis/discovery.k8s.io/v1/endpointslices", Some(labels), None),
+            ObjectKind::Service => {
+                ("/api/v1/services", Some(without(&[LABEL_PROXY_NAME])), Some("spec.clusterIP!=None".to_owned()))
+            }
+            ObjectKind::EndpointSlice => {
+                let labels = without(&[LABEL_HEADLESS, LABEL_PROXY_NAME]);
+                ("/apis/discovery.k8s.io/v1/endpointslices", Some(labels), None)
+            }
             ObjectKind::ServiceCidr => ("/apis/networking.k8s.io/v1/servicecidrs", None, None),
             ObjectKind::Node => ("/api/v1/nodes", None, Some(format!("metadata.name={node_name}"))),
         };

@@ -41,13 +41,14 @@ async fn batches_are_partial_until_all_three_kinds_are_listed() {
 }
 
 #[tokio::test]
-async fn requests_have_upstreams_label_selectors() {
+async fn requests_have_upstreams_selectors() {
     let (api, _source) = started().await;
     until("all watches", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
-    let labels = "labelSelector=%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name";
+    let services = "labelSelector=%21service.kubernetes.io%2Fservice-proxy-name";
+    let slices = "labelSelector=%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name";
     for verb in ["list", "watch"] {
-        for path in [SERVICES, SLICES] {
-            assert!(api.asked(verb, path).1.contains(labels), "{verb} {path}: {:?}", api.asked(verb, path));
+        for (path, selector) in [(SERVICES, services), (SERVICES, "spec.clusterIP%21%3DNone"), (SLICES, slices)] {
+            assert!(api.asked(verb, path).1.contains(selector), "{verb} {path}: {:?}", api.asked(verb, path));
         }
         let (_, query) = api.asked(verb, NODES);
         assert!(query.contains("fieldSelector=metadata.name%3Dn1") && !query.contains("labelSelector"), "{query}");
