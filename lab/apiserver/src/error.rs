@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::change_log::Expired;
+use super::encoding::Encoding;
+use super::negotiate::media_types;
 use super::resources::Resource;
 use crate::objects::ObjectError;
 
@@ -81,9 +83,9 @@ impl ApiError {
         ApiError { details: Some(json!({})), ..ApiError::new(405, "MethodNotAllowed", message) }
     }
 
-    pub(super) fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json";
-        ApiError::new(406, "NotAcceptable", message)
+    pub(super) fn not_acceptable(offered: &[Encoding]) -> Self {
+        let media = media_types(offered);
+        ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {media}"))
     }
 
     pub(super) fn unsupported_media(accepted: &str) -> Self {

@@ -4,9 +4,9 @@
 //! [`ApiServer`] serves it over HTTP.
 //!
 //! Served: Services, EndpointSlices, Nodes, Pods, Deployments, ReplicaSets, Namespaces, Events (both API versions),
-//! Leases and ServiceCIDRs with get, list, watch, create, update, patch, delete, status and scale, in JSON. Not served:
-//! kubelet sub-resources (501), server-side apply (415), protobuf (406, 415), OpenAPI schemas, other resources (404),
-//! authorization, graceful deletion and finalizers.
+//! Leases and ServiceCIDRs with get, list, watch, create, update, patch, delete, status and scale, in JSON and in
+//! [`protobuf`]. Not served: kubelet sub-resources (501), server-side apply (415), discovery in protobuf (406), OpenAPI
+//! schemas, other resources (404), authorization, graceful deletion and finalizers.
 //!
 //! With an [`Upstream`] the server relays another API server and adds faults.
 //!
@@ -18,6 +18,7 @@
 mod auth;
 mod change_log;
 mod context;
+mod encoding;
 mod error;
 mod event_versions;
 mod fault_control;
@@ -35,6 +36,7 @@ mod list;
 mod negotiate;
 pub mod objects;
 mod patch;
+pub mod protobuf;
 mod query;
 mod relay;
 mod request;

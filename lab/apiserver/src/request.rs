@@ -4,12 +4,13 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::context::ServerContext;
+use super::encoding::Encoding;
 use super::error::ApiError;
 use super::hostile_response::hostile_response;
-use super::negotiate::{self, ResponseForm};
+use super::negotiate::{self, Accepted, ResponseForm};
 use super::patch::ObjectPatch;
 use super::query::{Query, VersionMatch};
 use super::resources::{ApiRoute, ObjectPath, route};
@@ -19,33 +20,45 @@ use super::write::{self, DeleteOptions, WriteRequest, WriteResult};
 use super::{kubectl, list, scale, watch};
 
 pub(super) async fn answer(context: &ServerContext, request: Request<Incoming>) -> Response<ResponseBody> {
-    respond(handle(context, request).await)
-}
-
-async fn handle(context: &ServerContext, request: Request<Incoming>) -> Result<ApiResponse, ApiError> {
-    context.check_available()?;
     let path = request.uri().path().to_owned();
     let found = route(&path);
+    // The messages of discovery have no tables.
+    let offered = match &found {
+        Some(ApiRoute::Objects(_) | ApiRoute::Scale(_)) => &Encoding::ALL[..],
+        _ => &[Encoding::Json],
+    };
+    let accepted = negotiate::accept(header(&request, ACCEPT), offered);
+    let encoding = accepted.as_ref().map_or(Encoding::Json, |accepted| accepted.encoding);
+    respond(handle(context, found, accepted, request).await, encoding)
+}
+
+async fn handle(
+    context: &ServerContext,
+    found: Option<ApiRoute<'_>>,
+    accepted: Result<Accepted, ApiError>,
+    request: Request<Incoming>,
+) -> Result<ApiResponse, ApiError> {
+    context.check_available()?;
     // kube-apiserver serves health and version without authentication.
     if !matches!(found, Some(ApiRoute::Health | ApiRoute::Version)) {
         context.check_token(&request)?;
     }
     let found = found.ok_or_else(ApiError::unknown_path)?;
-    let form = negotiate::accept(header(&request, ACCEPT))?;
+    let Accepted { form, encoding } = accepted?;
     let path = match found {
         ApiRoute::Objects(path) => path,
-        ApiRoute::Scale(path) => return scale(context, &path, request).await,
+        ApiRoute::Scale(path) => return scale(context, &path, encoding, request).await,
         ApiRoute::Kubelet { pod, asked } => return Err(ApiError::no_kubelet(&pod, asked)),
         _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
         ApiRoute::Health => return Ok(ApiResponse::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
         about => {
             return kubectl::api_document(&about)
-                .map(|value| ApiResponse::json(&value))
+                .map(|value| ApiResponse::object(Encoding::Json, &value))
                 .ok_or_else(ApiError::unknown_path);
         }
     };
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
-    let view = ResponseView { resource: path.resource, form, include_object: query.include_object.clone() };
+    let view = ResponseView { resource: path.resource, form, encoding, include_object: query.include_object.clone() };
     if request.method() == Method::GET {
         read(context, &path, query, view).await
     } else {
@@ -56,6 +69,7 @@ async fn handle(context: &ServerContext, request: Request<Incoming>) -> Result<A
 async fn scale(
     context: &ServerContext,
     path: &ObjectPath,
+    encoding: Encoding,
     request: Request<Incoming>,
 ) -> Result<ApiResponse, ApiError> {
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
@@ -65,8 +79,7 @@ async fn scale(
     let shown = match head.method {
         Method::GET => shared.inspect(|state| scale::of(state, path))?,
         Method::PUT => {
-            negotiate::content(content_type)?;
-            let value = parse(&collect(body).await?)?;
+            let value = negotiate::content(content_type)?.decode(&collect(body).await?)?;
             shared.update(|state| WriteRequest { state, path, query: &query }.update_scale(&value))?
         }
         Method::PATCH => {
@@ -75,7 +88,7 @@ async fn scale(
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
-    Ok(ApiResponse::json(&shown))
+    Ok(ApiResponse::object(encoding, &shown))
 }
 
 async fn read(
@@ -90,17 +103,18 @@ async fn read(
     }
     if path.name.is_none() {
         if query.watch {
+            let media = view.encoding.watch_media();
             let events = watch::watch(shared, view, path.namespace.clone(), query, context.times).await?;
-            return Ok(ApiResponse::stream(StatusCode::OK, events));
+            return Ok(ApiResponse { media, ..ApiResponse::stream(StatusCode::OK, events) });
         }
         let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
-        return Ok(ApiResponse::bytes(StatusCode::OK, body));
+        return Ok(ApiResponse::encoded(StatusCode::OK, view.encoding, body));
     }
     if let VersionMatch::NotOlderThan(version) | VersionMatch::Exact(version) = query.version {
         list::wait_for_version(shared, version).await?;
     }
     let record = shared.inspect(|state| write::existing_object(state, path))?;
-    Ok(ApiResponse::bytes(StatusCode::OK, view.single(&record, true)))
+    Ok(ApiResponse::encoded(StatusCode::OK, view.encoding, view.single(&record, true)))
 }
 
 async fn change(
@@ -119,13 +133,11 @@ async fn change(
             if path.namespace.is_none() && path.resource.kind.namespaced() {
                 return Err(ApiError::method_not_allowed());
             }
-            negotiate::content(content_type)?;
-            let value = parse(&body)?;
+            let value = negotiate::content(content_type)?.decode(&body)?;
             shared.update(|state| WriteRequest { state, path, query }.create(value))?
         }
         (&Method::PUT, Some(_), _) => {
-            negotiate::content(content_type)?;
-            let value = parse(&body)?;
+            let value = negotiate::content(content_type)?.decode(&body)?;
             shared.update(|state| WriteRequest { state, path, query }.update(value))?
         }
         (&Method::PATCH, Some(_), _) => {
@@ -133,26 +145,21 @@ async fn change(
             shared.update(|state| WriteRequest { state, path, query }.patch(&patch))?
         }
         (&Method::DELETE, Some(_), false) => {
-            negotiate::content(content_type)?;
-            let options = DeleteOptions::parse(&body)?;
+            let options = DeleteOptions::parse(negotiate::content(content_type)?, &body)?;
             let written = shared.update(|state| WriteRequest { state, path, query }.delete(&options))?;
-            let response = ApiResponse::json(&write::deletion_response(path, &written.record));
+            let response = ApiResponse::object(view.encoding, &write::deletion_response(path, &written.record));
             return Ok(ApiResponse { warnings: written.warnings, ..response });
         }
         (&Method::DELETE, None, false) => {
             let deleted = shared.update(|state| WriteRequest { state, path, query }.delete_collection())?;
             let metadata = json!({"resourceVersion": shared.version().to_string()});
             let body = view.list(deleted.iter().map(AsRef::as_ref), metadata);
-            return Ok(ApiResponse::bytes(StatusCode::OK, body));
+            return Ok(ApiResponse::encoded(StatusCode::OK, view.encoding, body));
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
     let WriteResult { record, created, warnings } = written;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-    let response = ApiResponse::bytes(code, view.single(&record, view.form == ResponseForm::Table));
+    let response = ApiResponse::encoded(code, view.encoding, view.single(&record, view.form == ResponseForm::Table));
     Ok(ApiResponse { warnings, ..response })
-}
-
-fn parse(body: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("the body is no JSON object: {error}")))
 }

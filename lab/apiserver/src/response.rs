@@ -10,6 +10,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_
 use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 
+use super::encoding::Encoding;
 use super::error::ApiError;
 
 /// Maximum size of a body in bytes, as in kube-apiserver.
@@ -19,14 +20,16 @@ pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
 pub(super) struct ApiResponse {
     pub(super) code: StatusCode,
+    pub(super) media: &'static str,
     pub(super) body: ResponseBody,
     pub(super) retry_after: Option<u16>,
     pub(super) warnings: Vec<String>,
 }
 
 impl ApiResponse {
+    /// A body that is not negotiated is JSON.
     fn new(code: StatusCode, body: ResponseBody) -> Self {
-        ApiResponse { code, body, retry_after: None, warnings: Vec::new() }
+        ApiResponse { code, media: Encoding::Json.media(), body, retry_after: None, warnings: Vec::new() }
     }
 
     pub(super) fn bytes(code: StatusCode, body: Bytes) -> Self {
@@ -34,8 +37,13 @@ impl ApiResponse {
         ApiResponse::new(code, body)
     }
 
-    pub(super) fn json(body: &Value) -> Self {
-        ApiResponse::bytes(StatusCode::OK, body.to_string().into())
+    /// A body in `encoding`.
+    pub(super) fn encoded(code: StatusCode, encoding: Encoding, body: Bytes) -> Self {
+        ApiResponse { media: encoding.media(), ..ApiResponse::bytes(code, body) }
+    }
+
+    pub(super) fn object(encoding: Encoding, object: &Value) -> Self {
+        ApiResponse::encoded(StatusCode::OK, encoding, encoding.encode(object))
     }
 
     pub(super) fn stream(code: StatusCode, body: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
@@ -47,18 +55,19 @@ pub(super) fn stream_body(body: impl Stream<Item = io::Result<Bytes>> + Send + '
     StreamBody::new(body.map_ok(Frame::data)).boxed_unsync()
 }
 
-pub(super) fn respond(answered: Result<ApiResponse, ApiError>) -> Response<ResponseBody> {
+/// Makes the response; an error is a `Status` in `encoding`.
+pub(super) fn respond(answered: Result<ApiResponse, ApiError>, encoding: Encoding) -> Response<ResponseBody> {
     let (retry_after, answer) = match answered {
         Ok(answer) => (answer.retry_after.map(u32::from), answer),
         Err(error) => {
             let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            (error.retry_after, ApiResponse::bytes(code, error.status().to_string().into()))
+            (error.retry_after, ApiResponse::encoded(code, encoding, encoding.encode(&error.status())))
         }
     };
     let mut response = Response::new(answer.body);
     *response.status_mut() = answer.code;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.media));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     if let Some(seconds) = retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

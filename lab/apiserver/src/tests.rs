@@ -4,6 +4,7 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
 use super::change_log::LogEntry;
+use super::encoding::Encoding;
 use super::fault_control::misbehave;
 use super::negotiate::ResponseForm;
 use super::patch::ObjectPatch;
@@ -33,7 +34,12 @@ fn query(kind: ObjectKind, text: &str) -> Query {
 async fn listed(shared: &SharedStore, at: &str, options: &str) -> Result<Value, super::error::ApiError> {
     let path = path(at);
     let query = Query::parse(path.resource.kind, options)?;
-    let view = ResponseView { resource: path.resource, form: ResponseForm::Objects, include_object: String::new() };
+    let view = ResponseView {
+        resource: path.resource,
+        form: ResponseForm::Objects,
+        encoding: Encoding::Json,
+        include_object: String::new(),
+    };
     let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
     Ok(serde_json::from_slice(&body).unwrap())
 }
@@ -58,7 +64,12 @@ async fn watched(shared: &SharedStore, at: &str, options: &str, count: usize) ->
 async fn open(shared: &SharedStore, at: &str, options: &str) -> impl futures_util::Stream<Item = String> + use<> {
     let path = path(at);
     let query = query(path.resource.kind, &format!("watch=1&{options}"));
-    let view = ResponseView { resource: path.resource, form: ResponseForm::Objects, include_object: String::new() };
+    let view = ResponseView {
+        resource: path.resource,
+        form: ResponseForm::Objects,
+        encoding: Encoding::Json,
+        include_object: String::new(),
+    };
     let times = WatchTimes { longest: Duration::from_secs(600), bookmark_every: Duration::from_secs(60) };
     let chunks = watch(shared, view, path.namespace, query, times).await.unwrap();
     lines(chunks)
@@ -218,7 +229,12 @@ async fn a_watch_sends_bookmarks_periodically_and_before_its_end() {
     let seen = async |options: &str| {
         let path = path("/api/v1/services");
         let query = query(ObjectKind::Service, &format!("watch=1&resourceVersion={version}{options}"));
-        let view = ResponseView { resource: path.resource, form: ResponseForm::Objects, include_object: String::new() };
+        let view = ResponseView {
+            resource: path.resource,
+            form: ResponseForm::Objects,
+            encoding: Encoding::Json,
+            include_object: String::new(),
+        };
         let times = WatchTimes { longest: Duration::from_millis(250), bookmark_every: Duration::from_millis(100) };
         lines(watch(&shared, view, None, query, times).await.unwrap()).collect::<Vec<_>>().await
     };
@@ -388,7 +404,7 @@ fn a_deletion_checks_preconditions_and_dry_run() {
     let shared = shared();
     let all = query(ObjectKind::Service, "");
     let delete = |at: &str, body: Value| {
-        let options = write::DeleteOptions::parse(body.to_string().as_bytes()).unwrap();
+        let options = write::DeleteOptions::parse(Encoding::Json, body.to_string().as_bytes()).unwrap();
         shared
             .update(|state| WriteRequest { state, path: &path(at), query: &all }.delete(&options))
             .map_or_else(|error| error.code, |_| 200)

@@ -4,16 +4,17 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::event_versions;
-use super::kubectl;
+use super::encoding::Encoding;
 use super::negotiate::ResponseForm;
 use super::resources::Resource;
+use super::{event_versions, kubectl, protobuf};
 use crate::objects::Record;
 
 #[derive(Debug, Clone)]
 pub(super) struct ResponseView {
     pub(super) resource: &'static Resource,
     pub(super) form: ResponseForm,
+    pub(super) encoding: Encoding,
     /// `None`, `Metadata` (the default) or `Object`.
     pub(super) include_object: String,
 }
@@ -30,14 +31,23 @@ impl ResponseView {
     /// Renders one object; `columns`: whether a table contains its column definitions.
     pub(super) fn single(&self, record: &Record, columns: bool) -> Bytes {
         match self.form {
-            ResponseForm::Objects if !self.resource.converted() => record.json.clone(),
-            ResponseForm::Objects => self.object(record).to_string().into(),
-            ResponseForm::Metadata => partial(&self.object(record)).to_string().into(),
+            ResponseForm::Objects if self.encoding == Encoding::Json && !self.resource.converted() => {
+                record.json.clone()
+            }
             ResponseForm::Table => {
                 let rows = vec![self.row(record)];
                 let metadata = json!({"resourceVersion": record.version.to_string()});
                 self.table(rows, metadata, columns).to_string().into()
             }
+            _ => self.encoding.encode(&self.item(record)),
+        }
+    }
+
+    /// Returns an object as in a list, unless a table is requested.
+    fn item(&self, record: &Record) -> Value {
+        match self.form {
+            ResponseForm::Metadata => partial(&self.object(record)),
+            _ => self.object(record),
         }
     }
 
@@ -50,6 +60,10 @@ impl ResponseView {
             ResponseForm::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             _ => (format!("{}List", self.resource.kind.name()), self.resource.api_version()),
         };
+        if self.encoding == Encoding::Protobuf {
+            let items = records.map(|record| self.item(record));
+            return protobuf::encode_list(&version, &kind, &metadata, items).unwrap_or_default().into();
+        }
         let mut text =
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
                 .into_bytes();

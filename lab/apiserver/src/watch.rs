@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, unfold};
-use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -57,7 +56,8 @@ struct OpenWatch {
     initial_bookmark: bool,
     /// Whether the next event contains column definitions.
     columns: bool,
-    lines: VecDeque<Bytes>,
+    /// Unsent pieces of events.
+    pieces: VecDeque<Bytes>,
     ends: Instant,
     last_bookmark: Instant,
     sent_version: u64,
@@ -100,7 +100,7 @@ pub(super) async fn watch(
         initial: Vec::new(),
         initial_bookmark: false,
         columns: true,
-        lines: VecDeque::new(),
+        pieces: VecDeque::new(),
         ends,
         last_bookmark: now,
         sent_version: 0,
@@ -143,8 +143,8 @@ impl OpenWatch {
 
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         loop {
-            if let Some(line) = self.lines.pop_front() {
-                return Some((Ok(line), self));
+            if let Some(piece) = self.pieces.pop_front() {
+                return Some((Ok(piece), self));
             }
             if self.over {
                 return None;
@@ -237,37 +237,31 @@ impl OpenWatch {
         }
     }
 
-    fn event(&mut self, type_: &'static str, record: &Record) {
+    fn event(&mut self, event_type: &'static str, record: &Record) {
         self.sent_version = self.sent_version.max(record.version);
         let columns = std::mem::take(&mut self.columns) && self.view.form == ResponseForm::Table;
-        let head: &'static [u8] = match type_ {
-            "ADDED" => b"{\"type\":\"ADDED\",\"object\":",
-            "MODIFIED" => b"{\"type\":\"MODIFIED\",\"object\":",
-            _ => b"{\"type\":\"DELETED\",\"object\":",
-        };
-        self.lines.push_back(Bytes::from_static(head));
-        self.lines.push_back(self.view.single(record, columns));
-        self.lines.push_back(Bytes::from_static(b"}\n"));
+        let object = self.view.single(record, columns);
+        self.send(event_type, object);
     }
 
     fn bookmark(&mut self, version: u64, initial_events_end: bool) {
         if self.query.bookmarks {
             let object = self.view.bookmark(version, initial_events_end);
-            self.line(&json!({"type": "BOOKMARK", "object": object}));
+            self.send("BOOKMARK", self.view.encoding.encode(&object));
         }
         self.sent_version = self.sent_version.max(version);
         self.last_bookmark = Instant::now();
     }
 
     fn end_with_error(&mut self, error: &ApiError) {
-        self.line(&json!({"type": "ERROR", "object": error.status()}));
+        self.send("ERROR", self.view.encoding.encode(&error.status()));
         self.initial.clear();
         self.initial_bookmark = false;
         self.over = true;
     }
 
-    fn line(&mut self, event: &Value) {
-        self.lines.push_back(format!("{event}\n").into());
+    fn send(&mut self, event_type: &'static str, object: Bytes) {
+        self.pieces.extend(self.view.encoding.watch_event(event_type, object));
     }
 
     /// If everything up to `version` is sent, sends bookmarks of it when due, the last one before the watch ends.

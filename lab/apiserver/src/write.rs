@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::encoding::Encoding;
 use super::error::ApiError;
 use super::event_versions;
 use super::patch::ObjectPatch;
@@ -103,11 +104,12 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    pub(super) fn parse(body: &[u8]) -> Result<Self, ApiError> {
+    pub(super) fn parse(encoding: Encoding, body: &[u8]) -> Result<Self, ApiError> {
         if body.is_empty() {
             return Ok(DeleteOptions::default());
         }
-        serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("DeleteOptions: {error}")))
+        let options = encoding.decode(body)?;
+        serde_json::from_value(options).map_err(|error| ApiError::bad_request(format!("DeleteOptions: {error}")))
     }
 }
 

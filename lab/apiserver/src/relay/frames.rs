@@ -2,24 +2,18 @@
 
 use bytes::{Bytes, BytesMut};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchFraming {
-    /// One JSON line per event.
-    Lines,
-    /// Protobuf: each event follows its length, four bytes in big-endian order.
-    Lengths,
-}
+use crate::encoding::Encoding;
 
 #[derive(Debug)]
 pub(super) struct EventSplitter {
-    pub(super) form: WatchFraming,
+    pub(super) encoding: Encoding,
     rest: BytesMut,
 }
 
 impl EventSplitter {
     pub(super) fn of(media: &str) -> Self {
-        let form = if media.contains("protobuf") { WatchFraming::Lengths } else { WatchFraming::Lines };
-        EventSplitter { form, rest: BytesMut::new() }
+        let encoding = if media.contains("protobuf") { Encoding::Protobuf } else { Encoding::Json };
+        EventSplitter { encoding, rest: BytesMut::new() }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -28,9 +22,11 @@ impl EventSplitter {
 
     /// The event includes its delimiter.
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        let length = match self.form {
-            WatchFraming::Lines => self.rest.iter().position(|byte| *byte == b'\n')? + 1,
-            WatchFraming::Lengths => {
+        let length = match self.encoding {
+            // One line per event.
+            Encoding::Json => self.rest.iter().position(|byte| *byte == b'\n')? + 1,
+            // Each event follows its length, four bytes in big-endian order.
+            Encoding::Protobuf => {
                 let length: [u8; 4] = self.rest.get(..4)?.try_into().ok()?;
                 usize::try_from(u32::from_be_bytes(length)).ok()?.checked_add(4)?
             }

@@ -8,16 +8,17 @@ mod stream;
 mod upstream;
 
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING};
 use hyper::{Method, Request, Response, StatusCode};
-use serde_json::json;
 
 use super::context::ServerContext;
+use super::encoding::Encoding;
 use super::error::ApiError;
 use super::hostile_response::hostile_response;
+use super::negotiate;
 use super::query::{Query, VersionMatch};
 use super::resources::{ApiRoute, ObjectPath, route};
-use super::response::{ApiResponse, ResponseBody, collect, respond};
+use super::response::{ApiResponse, ResponseBody, collect, header, respond};
 pub use upstream::Upstream;
 
 pub(super) async fn answer(
@@ -25,34 +26,41 @@ pub(super) async fn answer(
     upstream: &Upstream,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
-    forward(context, upstream, request).await.unwrap_or_else(|error| respond(Err(error)))
+    let accepted = negotiate::accept(header(&request, ACCEPT), &Encoding::ALL);
+    let encoding = accepted.map_or(Encoding::Json, |accepted| accepted.encoding);
+    let answered = forward(context, upstream, request, encoding).await;
+    answered.unwrap_or_else(|error| respond(Err(error), encoding))
 }
 
 async fn forward(
     context: &ServerContext,
     upstream: &Upstream,
     request: Request<Incoming>,
+    encoding: Encoding,
 ) -> Result<Response<ResponseBody>, ApiError> {
     context.check_available()?;
     context.check_token(&request)?;
     let read = read_query(&request);
     if let Some((path, query)) = &read {
         if let Some(response) = hostile_response(&context.shared, path, query) {
-            return Ok(respond(response));
+            return Ok(respond(response, encoding));
         }
         match check_version(context, query) {
             // Like kube-apiserver's watch cache, sends the error as the watch's last event.
             Err(error) if query.watch => {
-                let event = json!({ "type": "ERROR", "object": error.status() });
-                return Ok(respond(Ok(ApiResponse::bytes(StatusCode::OK, format!("{event}\n").into()))));
+                let event = encoding.watch_event("ERROR", encoding.encode(&error.status())).concat();
+                let response = ApiResponse::bytes(StatusCode::OK, event.into());
+                return Ok(respond(Ok(ApiResponse { media: encoding.watch_media(), ..response }), encoding));
             }
             checked => checked?,
         }
     }
     let closed = context.shared.inspect(|state| state.faults.closed.0);
     let (mut head, body) = request.into_parts();
-    // The relay cannot split the events of a compressed watch.
-    head.headers.remove(ACCEPT_ENCODING);
+    if read.as_ref().is_some_and(|(_, query)| query.watch) {
+        // The relay cannot split the events of a compressed watch.
+        head.headers.remove(ACCEPT_ENCODING);
+    }
     head.headers.remove(CONNECTION);
     head.headers.remove(TRANSFER_ENCODING);
     let answered = upstream.send(Request::from_parts(head, collect(body).await?)).await;

@@ -8,9 +8,11 @@ use futures_util::stream::unfold;
 use futures_util::{StreamExt, TryStreamExt};
 use http_body_util::{BodyExt, BodyStream};
 use hyper::body::Incoming;
+use serde_json::json;
 use tokio::sync::watch;
 
-use super::frames::{EventSplitter, WatchFraming};
+use super::frames::EventSplitter;
+use crate::encoding::Encoding;
 use crate::faults::AddedEvent;
 use crate::objects::ObjectKind;
 use crate::response::{ResponseBody, stream_body};
@@ -129,8 +131,8 @@ impl RelayedWatch {
         for (_, what) in added.into_iter().filter(|(of, _)| *of == kind) {
             match what {
                 AddedEvent::Repeat => self.waiting.extend(self.last.clone()),
-                AddedEvent::Bookmark(version) if self.bookmarks && self.splitter.form == WatchFraming::Lines => {
-                    self.waiting.push_back(bookmark(kind, version));
+                AddedEvent::Bookmark(version) if self.bookmarks => {
+                    self.waiting.push_back(bookmark(self.splitter.encoding, kind, version));
                 }
                 AddedEvent::Bookmark(_) => {}
             }
@@ -139,9 +141,8 @@ impl RelayedWatch {
     }
 }
 
-fn bookmark(kind: ObjectKind, version: u64) -> Bytes {
-    let (name, api) = (kind.name(), kind.api_version());
-    let metadata = format!(r#"{{"resourceVersion":"{version}","creationTimestamp":null}}"#);
-    let object = format!(r#"{{"kind":"{name}","apiVersion":"{api}","metadata":{metadata}}}"#);
-    format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into()
+fn bookmark(encoding: Encoding, kind: ObjectKind, version: u64) -> Bytes {
+    let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+    let object = json!({"kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata});
+    encoding.watch_event("BOOKMARK", encoding.encode(&object)).concat().into()
 }

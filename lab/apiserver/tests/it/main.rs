@@ -3,6 +3,7 @@
 mod faults;
 mod kubectl;
 mod objects;
+mod protobuf;
 mod raw;
 mod relay;
 mod support;

@@ -1,4 +1,6 @@
+use bytes::Bytes;
 use hyper::Request;
+use hyper::http::response::Parts;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use super::support::ServedCluster;
 
 const TABLE: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub(super) async fn ask(
     client: &Client,
@@ -16,15 +18,24 @@ pub(super) async fn ask(
     headers: &[(&str, &str)],
     body: &str,
 ) -> (u16, Value) {
+    let (head, bytes) = send(client, method, path, headers, body.as_bytes()).await;
+    (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
+}
+
+pub(super) async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> (Parts, Bytes) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Body::from(body.as_bytes().to_vec())).unwrap();
-    let response = client.send(request).await.unwrap();
-    let code = response.status().as_u16();
-    let bytes = response.into_body().collect_bytes().await.unwrap();
-    (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
+    let request = request.body(Body::from(body.to_vec())).unwrap();
+    let (head, body) = client.send(request).await.unwrap().into_parts();
+    (head, body.collect_bytes().await.unwrap())
 }
 
 pub(super) async fn get(client: &Client, path: &str, accept: &str) -> (u16, Value) {
@@ -151,9 +162,11 @@ async fn unsupported_requests_get_the_code_that_makes_clients_fall_back() {
     let services = "/api/v1/namespaces/default/services";
     let strategic = "application/strategic-merge-patch+json";
     for (method, path, headers, body, expected) in [
-        ("GET", services, vec![("accept", PROTOBUF)], "", 406),
-        ("GET", services, vec![("accept", both.as_str())], "", 200),
-        ("POST", services, vec![("content-type", PROTOBUF)], "k8s\0", 415),
+        ("GET", "/api/v1", vec![("accept", PROTOBUF)], "", 406),
+        ("GET", "/api/v1", vec![("accept", both.as_str())], "", 200),
+        ("GET", services, vec![("accept", "application/yaml")], "", 406),
+        ("POST", services, vec![("content-type", "application/yaml")], "kind: Service", 415),
+        ("POST", services, vec![("content-type", PROTOBUF)], "{}", 400),
         ("PATCH", services, vec![("content-type", strategic)], "{}", 405),
         (
             "PATCH",
