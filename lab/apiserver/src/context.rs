@@ -6,6 +6,7 @@ use hyper::header::AUTHORIZATION;
 use super::auth::Tokens;
 use super::error::ApiError;
 use super::faults::ServerRefusal;
+use super::query::{Query, watch_list_disabled};
 use super::response::header;
 use super::shared::SharedStore;
 use super::watch::WatchTimes;
@@ -22,6 +23,12 @@ impl ServerContext {
             Some(ServerRefusal::Unavailable) => Err(ApiError::unavailable()),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that a watch asks for initial events only where they are enabled.
+    pub(super) fn check_watch_list(&self, query: &Query) -> Result<(), ApiError> {
+        let disabled = self.shared.inspect(|state| state.faults.watch_list_disabled);
+        if disabled && query.initial_events.is_some() { Err(watch_list_disabled()) } else { Ok(()) }
     }
 
     pub(super) fn check_token<B>(&self, request: &Request<B>) -> Result<(), ApiError> {

@@ -43,6 +43,8 @@ pub(super) fn misbehave(shared: &SharedStore, what: ServerFault) {
             ServerFault::Release(kind) => {
                 faults.held.remove(&kind);
             }
+            ServerFault::DisableWatchList => faults.watch_list_disabled = true,
+            ServerFault::EnableWatchList => faults.watch_list_disabled = false,
             ServerFault::Repeat(kind) => {
                 log.repeat(kind);
             }

@@ -41,6 +41,11 @@ pub enum ServerFault {
     Hold(ObjectKind),
     /// Ends [`ServerFault::Hold`]; watches send what they withheld.
     Release(ObjectKind),
+    /// Refuses watches with `sendInitialEvents`, as a server without the feature WatchList does, until
+    /// [`ServerFault::EnableWatchList`].
+    DisableWatchList,
+    /// Ends [`ServerFault::DisableWatchList`].
+    EnableWatchList,
     /// Ends watches, and sends this answer to lists or watches of Services, EndpointSlices and Nodes until
     /// [`ServerFault::Accept`].
     Answer(&'static HostileAnswer),
@@ -61,6 +66,7 @@ pub(super) struct ActiveFaults {
     pub(super) stalled: bool,
     pub(super) held: BTreeSet<ObjectKind>,
     pub(super) expire: u32,
+    pub(super) watch_list_disabled: bool,
     pub(super) hostile: Option<&'static HostileAnswer>,
     pub(super) hostile_answers: usize,
     pub(super) hostile_bytes: usize,

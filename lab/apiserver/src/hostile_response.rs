@@ -1,6 +1,6 @@
 use super::error::ApiError;
 use super::hostile::HostileReply;
-use super::query::Query;
+use super::query::{Query, watch_list_disabled};
 use super::resources::ObjectPath;
 use super::response::ApiResponse;
 use super::shared::SharedStore;
@@ -17,12 +17,10 @@ pub(super) fn hostile_response(
     }
     let hostile = shared.inspect(|state| state.faults.hostile)?;
     if hostile.reply(query.watch)? == HostileReply::Gone {
-        // A server without streaming lists (KEP-3157) answers 422, and clients fall back to plain lists.
-        let (code, reason, message) = match query.initial_events.is_some() {
-            true => (422, "Invalid", "sendInitialEvents is forbidden: the feature WatchList is off"),
-            false => (410, "Expired", "too old resource version"),
-        };
-        return Some(Err(ApiError::new(code, reason, message)));
+        return Some(Err(match query.initial_events {
+            Some(_) => watch_list_disabled(),
+            None => ApiError::new(410, "Expired", "too old resource version"),
+        }));
     }
     shared.update(|state| state.faults.hostile_answers += 1);
     let counter = shared.clone();

@@ -122,14 +122,18 @@ impl Query {
             dry_run: match raw.get("dryRun") {
                 "" => false,
                 "All" => true,
-                other => return Err(invalid(Cause::unsupported("dryRun", other, &["All"]))),
+                other => return Err(invalid(&[Cause::unsupported("dryRun", other, &["All"])])),
             },
             validation: match raw.get("fieldValidation") {
                 "" | "Warn" => FieldValidation::Warn,
                 "Ignore" => FieldValidation::Ignore,
                 "Strict" => FieldValidation::Strict,
                 other => {
-                    return Err(invalid(Cause::unsupported("fieldValidation", other, &["Ignore", "Warn", "Strict"])));
+                    return Err(invalid(&[Cause::unsupported(
+                        "fieldValidation",
+                        other,
+                        &["Ignore", "Warn", "Strict"],
+                    )]));
                 }
             },
             include_object: raw.get("includeObject").to_owned(),
@@ -137,46 +141,71 @@ impl Query {
     }
 }
 
-fn invalid(cause: Cause) -> ApiError {
-    ApiError::invalid("ListOptions", "meta.k8s.io", "", &[cause])
+fn invalid(causes: &[Cause]) -> ApiError {
+    ApiError::invalid("ListOptions", "meta.k8s.io", "", causes)
+}
+
+const VERSION_MATCH: &str = "resourceVersionMatch";
+const INITIAL_EVENTS: &str = "sendInitialEvents";
+
+/// The answer of a server without the feature WatchList to `sendInitialEvents` (KEP-3157); clients fall back to lists.
+pub(super) fn watch_list_disabled() -> ApiError {
+    let detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    invalid(&[Cause::forbidden(INITIAL_EVENTS, detail)])
 }
 
 /// Applies `ValidateListOptions` of kube-apiserver.
 fn check_combinations(raw: &QueryPairs, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
-    let version = raw.get("resourceVersion");
-    let matching = raw.get("resourceVersionMatch");
-    let forbid = |field: &str, detail: &str| Err(invalid(Cause::forbidden(field, detail)));
-    let field = "resourceVersionMatch";
-    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
-        return Err(invalid(Cause::unsupported(field, matching, &["Exact", "NotOlderThan"])));
+    let causes = if watch { watch_causes(raw, initial_events) } else { list_causes(raw, initial_events) };
+    if !causes.is_empty() {
+        return Err(invalid(&causes));
     }
-    if watch {
-        return match (initial_events, matching) {
-            (None, "") | (Some(_), "NotOlderThan") => Ok(()),
-            (None, _) => {
-                forbid(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-            }
-            (Some(_), _) => forbid(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        };
-    }
-    if initial_events.is_some() {
-        return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
-    }
-    if !matching.is_empty() {
-        if version.is_empty() {
-            return forbid(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
-        }
-        if !raw.get("continue").is_empty() {
-            return forbid(field, "resourceVersionMatch is forbidden when continue is provided");
-        }
-        if matching == "Exact" && version == "0" {
-            return forbid(field, "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
-        }
-    }
-    if !raw.get("continue").is_empty() && !matches!(version, "" | "0") {
+    if !watch && !raw.get("continue").is_empty() && !matches!(raw.get("resourceVersion"), "" | "0") {
         return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
     }
     Ok(())
+}
+
+fn watch_causes(raw: &QueryPairs, initial_events: Option<bool>) -> Vec<Cause> {
+    let matching = raw.get(VERSION_MATCH);
+    let mut causes = Vec::new();
+    let mut forbid = |detail: &str| causes.push(Cause::forbidden(VERSION_MATCH, detail));
+    match (initial_events, matching) {
+        (Some(_), "NotOlderThan") | (None, "") => {}
+        (Some(_), _) => forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (None, _) => forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+    }
+    if !matching.is_empty() && !raw.get("continue").is_empty() {
+        forbid("resourceVersionMatch is forbidden when continue is provided");
+    }
+    if !matches!(matching, "" | "NotOlderThan") {
+        causes.push(Cause::unsupported(VERSION_MATCH, matching, &["NotOlderThan"]));
+    }
+    causes
+}
+
+fn list_causes(raw: &QueryPairs, initial_events: Option<bool>) -> Vec<Cause> {
+    let (matching, version) = (raw.get(VERSION_MATCH), raw.get("resourceVersion"));
+    let mut causes = Vec::new();
+    let mut forbid = |field: &str, detail: &str| causes.push(Cause::forbidden(field, detail));
+    if !matching.is_empty() {
+        if version.is_empty() {
+            forbid(VERSION_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !raw.get("continue").is_empty() {
+            forbid(VERSION_MATCH, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matching == "Exact" && version == "0" {
+            forbid(VERSION_MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        }
+    }
+    if initial_events.is_some() {
+        forbid(INITIAL_EVENTS, "sendInitialEvents is forbidden for list");
+    }
+    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
+        causes.push(Cause::unsupported(VERSION_MATCH, matching, &["Exact", "NotOlderThan"]));
+    }
+    causes
 }
 
 /// Without `resourceVersionMatch`, only a list with a limit requests the exact version.
@@ -227,6 +256,8 @@ mod tests {
             ("resourceVersionMatch=Exact&resourceVersion=0", 422),
             ("sendInitialEvents=true", 422),
             ("watch=1&sendInitialEvents=true", 422),
+            ("watch=1&sendInitialEvents=false", 422),
+            ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1", 422),
             ("watch=1&resourceVersionMatch=NotOlderThan", 422),
             ("resourceVersion=x", 400),
             ("dryRun=Some", 422),
@@ -237,6 +268,12 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap_err().code, code, "{text}");
         }
+    }
+
+    #[test]
+    fn every_wrong_option_is_a_cause() {
+        let refused = parse("watch=1&resourceVersionMatch=Exact&resourceVersion=1").unwrap_err();
+        assert_eq!(refused.details.unwrap()["causes"].as_array().unwrap().len(), 2);
     }
 
     #[test]

@@ -103,6 +103,7 @@ async fn read(
     }
     if path.name.is_none() {
         if query.watch {
+            context.check_watch_list(&query)?;
             let media = view.encoding.watch_media();
             let events = watch::watch(shared, view, path.namespace.clone(), query, context.times).await?;
             return Ok(ApiResponse { media, ..ApiResponse::stream(StatusCode::OK, events) });

@@ -115,6 +115,8 @@ pub(super) async fn watch(
         };
         match from {
             None => {
+                // kube-apiserver's default of `sendInitialEvents` (`SetListOptionsDefaults`).
+                watch.initial_bookmark = watch.query.bookmarks && !state.faults.watch_list_disabled;
                 watch.initial = state.store.records(kind).cloned().collect();
                 watch.position = state.log.end(kind);
                 watch.since = state.store.version();
@@ -127,7 +129,6 @@ pub(super) async fn watch(
         let version = watch.since;
         watch.end_with_error(&ApiError::expired(version, expired));
     }
-    watch.initial_bookmark = watch.query.initial_events == Some(true) && watch.query.bookmarks;
     Ok(unfold(watch, OpenWatch::next))
 }
 

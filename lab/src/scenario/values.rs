@@ -71,6 +71,8 @@ impl FromStr for ApiFault {
             ["resume"] => ServerFault::Resume,
             ["hold", held] => ServerFault::Hold(kind(held)?),
             ["release", held] => ServerFault::Release(kind(held)?),
+            ["disable", "watch-list"] => ServerFault::DisableWatchList,
+            ["enable", "watch-list"] => ServerFault::EnableWatchList,
             ["repeat", repeated] => ServerFault::Repeat(kind(repeated)?),
             ["answer", ..] => {
                 let name = words[1..].join(" ");
@@ -84,7 +86,7 @@ impl FromStr for ApiFault {
             _ => {
                 return Err(format!(
                     "{text:?}: expected close watches, break watches, compact, expire N, refuse unavailable, refuse reset, \
-                     accept, stall, resume, hold KIND, release KIND, repeat KIND, bookmark KIND ahead N or answer NAME"
+                     accept, stall, resume, hold KIND, release KIND, disable watch-list, enable watch-list, repeat KIND, bookmark KIND ahead N or answer NAME"
                 ));
             }
         }))

@@ -45,6 +45,7 @@ async fn forward(
         if let Some(response) = hostile_response(&context.shared, path, query) {
             return Ok(respond(response, encoding));
         }
+        context.check_watch_list(query)?;
         match check_version(context, query) {
             // Like kube-apiserver's watch cache, sends the error as the watch's last event.
             Err(error) if query.watch => {

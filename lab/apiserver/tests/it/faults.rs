@@ -8,11 +8,12 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use svclab_apiserver::objects::{Object, ObjectKey, ObjectKind};
 use svclab_apiserver::{HistoryBounds, Kubeconfig, ServerFault, ServerRefusal, SharedStore, WatchTimes};
 use tokio::task::JoinHandle;
 
+use super::raw::get;
 use super::support::{DEADLINE, ServedCluster, client, until};
 
 pub(super) struct RunningReflector<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
@@ -191,6 +192,26 @@ async fn followers_converge_after_random_changes_and_faults() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_server_without_watch_list_refuses_initial_events_only() {
+    let served = ServedCluster::start(false);
+    let client = served.client().await;
+    let watch = "/api/v1/services?watch=1&timeoutSeconds=1&allowWatchBookmarks=true";
+    let initial = format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    served.server.misbehave(ServerFault::DisableWatchList);
+    let (code, status) = get(&client, &initial, "*/*").await;
+    assert_eq!((code, &status["reason"]), (422, &json!("Invalid")), "{status}");
+    assert_eq!(status["details"]["causes"][0]["field"], "sendInitialEvents");
+    let ends = |events: &Value| events.to_string().contains("k8s.io/initial-events-end");
+    let (code, events) = get(&client, watch, "*/*").await;
+    assert!(code == 200 && !ends(&events), "{events}");
+    served.server.misbehave(ServerFault::EnableWatchList);
+    let (code, events) = get(&client, &initial, "*/*").await;
+    assert!(code == 200 && ends(&events), "{events}");
+    let (_, events) = get(&client, watch, "*/*").await;
+    assert!(ends(&events), "initial events are the default");
 }
 
 #[tokio::test]
