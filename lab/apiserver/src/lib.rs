@@ -17,6 +17,7 @@
 
 mod auth;
 mod change_log;
+mod compress;
 mod context;
 mod encoding;
 mod error;

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
+use super::compress::accepts_gzip;
 use super::context::ServerContext;
 use super::encoding::Encoding;
 use super::error::ApiError;
@@ -29,7 +30,8 @@ pub(super) async fn answer(context: &ServerContext, request: Request<Incoming>) 
     };
     let accepted = negotiate::accept(header(&request, ACCEPT), offered);
     let encoding = accepted.as_ref().map_or(Encoding::Json, |accepted| accepted.encoding);
-    respond(handle(context, found, accepted, request).await, encoding)
+    let gzip = accepts_gzip(header(&request, ACCEPT_ENCODING));
+    respond(handle(context, found, accepted, request).await, encoding, gzip)
 }
 
 async fn handle(

@@ -6,10 +6,13 @@ use futures_util::{Stream, TryStreamExt};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING,
+};
 use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 
+use super::compress;
 use super::encoding::Encoding;
 use super::error::ApiError;
 
@@ -18,23 +21,27 @@ const LARGEST: usize = 3 << 20;
 
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
+pub(super) enum AnswerBody {
+    Whole(Bytes),
+    Stream(ResponseBody),
+}
+
 pub(super) struct ApiResponse {
     pub(super) code: StatusCode,
     pub(super) media: &'static str,
-    pub(super) body: ResponseBody,
+    pub(super) body: AnswerBody,
     pub(super) retry_after: Option<u16>,
     pub(super) warnings: Vec<String>,
 }
 
 impl ApiResponse {
     /// A body that is not negotiated is JSON.
-    fn new(code: StatusCode, body: ResponseBody) -> Self {
+    fn new(code: StatusCode, body: AnswerBody) -> Self {
         ApiResponse { code, media: Encoding::Json.media(), body, retry_after: None, warnings: Vec::new() }
     }
 
     pub(super) fn bytes(code: StatusCode, body: Bytes) -> Self {
-        let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
-        ApiResponse::new(code, body)
+        ApiResponse::new(code, AnswerBody::Whole(body))
     }
 
     /// A body in `encoding`.
@@ -47,16 +54,24 @@ impl ApiResponse {
     }
 
     pub(super) fn stream(code: StatusCode, body: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
-        ApiResponse::new(code, stream_body(body))
+        ApiResponse::new(code, AnswerBody::Stream(stream_body(body)))
     }
+}
+
+fn whole_body(body: Bytes) -> ResponseBody {
+    Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
 pub(super) fn stream_body(body: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> ResponseBody {
     StreamBody::new(body.map_ok(Frame::data)).boxed_unsync()
 }
 
-/// Makes the response; an error is a `Status` in `encoding`.
-pub(super) fn respond(answered: Result<ApiResponse, ApiError>, encoding: Encoding) -> Response<ResponseBody> {
+/// Makes the response; an error is a `Status` in `encoding`. `gzip`: the client accepts it.
+pub(super) fn respond(
+    answered: Result<ApiResponse, ApiError>,
+    encoding: Encoding,
+    gzip: bool,
+) -> Response<ResponseBody> {
     let (retry_after, answer) = match answered {
         Ok(answer) => (answer.retry_after.map(u32::from), answer),
         Err(error) => {
@@ -64,11 +79,22 @@ pub(super) fn respond(answered: Result<ApiResponse, ApiError>, encoding: Encodin
             (error.retry_after, ApiResponse::encoded(code, encoding, encoding.encode(&error.status())))
         }
     };
-    let mut response = Response::new(answer.body);
+    let (body, compressed) = match answer.body {
+        AnswerBody::Stream(body) => (body, false),
+        AnswerBody::Whole(body) => match gzip.then(|| compress::gzip(&body)).flatten() {
+            Some(compressed) => (whole_body(compressed), true),
+            None => (whole_body(body), false),
+        },
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = answer.code;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.media));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if compressed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     if let Some(seconds) = retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -86,7 +86,8 @@ impl FromStr for ApiFault {
             _ => {
                 return Err(format!(
                     "{text:?}: expected close watches, break watches, compact, expire N, refuse unavailable, refuse reset, \
-                     accept, stall, resume, hold KIND, release KIND, disable watch-list, enable watch-list, repeat KIND, bookmark KIND ahead N or answer NAME"
+                     accept, stall, resume, hold KIND, release KIND, disable watch-list, enable watch-list, \
+                     repeat KIND, bookmark KIND ahead N or answer NAME"
                 ));
             }
         }))

@@ -29,7 +29,7 @@ pub(super) async fn answer(
     let accepted = negotiate::accept(header(&request, ACCEPT), &Encoding::ALL);
     let encoding = accepted.map_or(Encoding::Json, |accepted| accepted.encoding);
     let answered = forward(context, upstream, request, encoding).await;
-    answered.unwrap_or_else(|error| respond(Err(error), encoding))
+    answered.unwrap_or_else(|error| respond(Err(error), encoding, false))
 }
 
 async fn forward(
@@ -43,7 +43,7 @@ async fn forward(
     let read = read_query(&request);
     if let Some((path, query)) = &read {
         if let Some(response) = hostile_response(&context.shared, path, query) {
-            return Ok(respond(response, encoding));
+            return Ok(respond(response, encoding, false));
         }
         context.check_watch_list(query)?;
         match check_version(context, query) {
@@ -51,7 +51,7 @@ async fn forward(
             Err(error) if query.watch => {
                 let event = encoding.watch_event("ERROR", encoding.encode(&error.status())).concat();
                 let response = ApiResponse::bytes(StatusCode::OK, event.into());
-                return Ok(respond(Ok(ApiResponse { media: encoding.watch_media(), ..response }), encoding));
+                return Ok(respond(Ok(ApiResponse { media: encoding.watch_media(), ..response }), encoding, false));
             }
             checked => checked?,
         }

@@ -1,4 +1,7 @@
+use std::io::Read;
+
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use hyper::Request;
 use hyper::http::response::Parts;
 use kube::Client;
@@ -196,6 +199,35 @@ async fn unsupported_requests_get_the_code_that_makes_clients_fall_back() {
     }
     let huge = format!("{{\"metadata\": {{\"name\": \"{}\"}}}}", "x".repeat(4 << 20));
     assert_eq!(ask(&client, "POST", services, &[], &huge).await.0, 413);
+}
+
+#[tokio::test]
+async fn a_large_answer_is_compressed_on_request() {
+    let served = ServedCluster::start(false);
+    let client = served.client().await;
+    for number in 0..30 {
+        let annotations = json!({"text": "x".repeat(8 << 10)});
+        let lease = json!({"metadata": {"name": format!("l{number}"), "annotations": annotations}});
+        let all = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+        assert_eq!(ask(&client, "POST", all, &[], &lease.to_string()).await.0, 201);
+    }
+    let leases = "/apis/coordination.k8s.io/v1/leases";
+    let list = async |path: &str, accept: &str, encoding: &str| {
+        let headers = [("accept", accept), ("accept-encoding", encoding)];
+        let (head, bytes) = send(&client, "GET", path, &headers, b"").await;
+        (head.headers.get("content-encoding").map(|value| value.to_str().unwrap().to_owned()), bytes)
+    };
+    for accept in ["application/json", PROTOBUF] {
+        let (encoding, whole) = list(leases, accept, "identity").await;
+        assert!(encoding.is_none() && whole.len() > 128 << 10);
+        let (encoding, compressed) = list(leases, accept, "deflate, gzip").await;
+        assert_eq!(encoding.as_deref(), Some("gzip"));
+        let mut unpacked = Vec::new();
+        GzDecoder::new(&compressed[..]).read_to_end(&mut unpacked).unwrap();
+        assert!(compressed.len() < whole.len() / 10 && unpacked == whole, "{} bytes", compressed.len());
+    }
+    assert_eq!(list("/apis/coordination.k8s.io/v1/leases?limit=3", PROTOBUF, "gzip").await.0, None, "small");
+    assert_eq!(list("/apis/coordination.k8s.io/v1/leases?watch=1&timeoutSeconds=1", PROTOBUF, "gzip").await.0, None);
 }
 
 #[tokio::test]
