@@ -22,6 +22,7 @@ mod context;
 mod encoding;
 mod error;
 mod event_versions;
+mod eviction;
 mod fault_control;
 mod faults;
 mod gate;

@@ -25,7 +25,7 @@ pub(super) async fn answer(context: &ServerContext, request: Request<Incoming>) 
     let found = route(&path);
     // The messages of discovery have no tables.
     let offered = match &found {
-        Some(ApiRoute::Objects(_) | ApiRoute::Scale(_)) => &Encoding::ALL[..],
+        Some(ApiRoute::Objects(_) | ApiRoute::Scale(_) | ApiRoute::Eviction(_)) => &Encoding::ALL[..],
         _ => &[Encoding::Json],
     };
     let accepted = negotiate::accept(header(&request, ACCEPT), offered);
@@ -50,6 +50,7 @@ async fn handle(
     let path = match found {
         ApiRoute::Objects(path) => path,
         ApiRoute::Scale(path) => return scale(context, &path, encoding, request).await,
+        ApiRoute::Eviction(path) => return evict(context, &path, encoding, request).await,
         ApiRoute::Kubelet { pod, asked } => return Err(ApiError::no_kubelet(&pod, asked)),
         _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
         ApiRoute::Health => return Ok(ApiResponse::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
@@ -91,6 +92,22 @@ async fn scale(
         _ => return Err(ApiError::method_not_allowed()),
     };
     Ok(ApiResponse::object(encoding, &shown))
+}
+
+async fn evict(
+    context: &ServerContext,
+    path: &ObjectPath,
+    encoding: Encoding,
+    request: Request<Incoming>,
+) -> Result<ApiResponse, ApiError> {
+    if request.method() != Method::POST {
+        return Err(ApiError::method_not_allowed());
+    }
+    let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
+    let sent = negotiate::content(header(&request, CONTENT_TYPE))?;
+    let eviction = sent.decode(&collect(request.into_body()).await?)?;
+    let status = context.shared.update(|state| WriteRequest { state, path, query: &query }.evict(&eviction))?;
+    Ok(ApiResponse::encoded(StatusCode::CREATED, encoding, encoding.encode(&status)))
 }
 
 async fn read(

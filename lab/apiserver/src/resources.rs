@@ -46,6 +46,10 @@ impl Resource {
         matches!(self.kind, ObjectKind::Deployment | ObjectKind::ReplicaSet)
     }
 
+    pub(super) fn evicts(&self) -> bool {
+        self.kind == ObjectKind::Pod
+    }
+
     /// Returns `services` or `endpointslices.discovery.k8s.io`, for example.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
@@ -73,6 +77,7 @@ pub(super) enum ApiRoute<'a> {
     OpenApiGroup(&'a str),
     Objects(ObjectPath),
     Scale(ObjectPath),
+    Eviction(ObjectPath),
     /// A pod's sub-resource that only a kubelet could serve, such as `log` or `exec`.
     Kubelet {
         pod: String,
@@ -116,6 +121,9 @@ pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
             asked @ ("log" | "exec" | "attach" | "portforward" | "proxy"),
             ..,
         ] => Some(ApiRoute::Kubelet { pod: format!("{namespace}/{name}"), asked }),
+        ["api", "v1", rest @ .., "eviction"] => {
+            objects("", rest).filter(|path| path.name.is_some() && path.resource.evicts()).map(ApiRoute::Eviction)
+        }
         ["api", "v1", rest @ ..] => objects("", rest).map(ApiRoute::Objects),
         ["apis"] => Some(ApiRoute::Groups),
         ["apis", group] => known(group).then_some(ApiRoute::Group(group)),

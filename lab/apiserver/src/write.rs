@@ -108,8 +108,14 @@ impl DeleteOptions {
         if body.is_empty() {
             return Ok(DeleteOptions::default());
         }
-        let options = encoding.decode(body)?;
-        serde_json::from_value(options).map_err(|error| ApiError::bad_request(format!("DeleteOptions: {error}")))
+        DeleteOptions::from_value(encoding.decode(body)?)
+    }
+
+    /// Null stands for no options.
+    pub(super) fn from_value(options: Value) -> Result<Self, ApiError> {
+        let options: Option<DeleteOptions> = serde_json::from_value(options)
+            .map_err(|error| ApiError::bad_request(format!("DeleteOptions: {error}")))?;
+        Ok(options.unwrap_or_default())
     }
 }
 

@@ -78,6 +78,11 @@ fn entries(resource: &Resource) -> Vec<Value> {
         })
     };
     let mut entries = vec![entry];
+    if resource.evicts() {
+        let mut eviction = sub_resource("eviction", "Eviction");
+        (eviction["group"], eviction["version"], eviction["verbs"]) = (json!("policy"), json!("v1"), json!(["create"]));
+        entries.push(eviction);
+    }
     if resource.status {
         entries.push(sub_resource("status", resource.kind.name()));
     }

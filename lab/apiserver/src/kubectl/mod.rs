@@ -26,6 +26,10 @@ pub(crate) fn api_document(route: &ApiRoute<'_>) -> Option<Value> {
         ApiRoute::Resources(group) => Some(discovery::resource_list(group)),
         ApiRoute::OpenApi => Some(openapi::index()),
         ApiRoute::OpenApiGroup(group) => Some(openapi::document(group)),
-        ApiRoute::Health | ApiRoute::Objects(_) | ApiRoute::Scale(_) | ApiRoute::Kubelet { .. } => None,
+        ApiRoute::Health
+        | ApiRoute::Objects(_)
+        | ApiRoute::Scale(_)
+        | ApiRoute::Eviction(_)
+        | ApiRoute::Kubelet { .. } => None,
     }
 }

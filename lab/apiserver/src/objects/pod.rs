@@ -77,17 +77,16 @@ impl PodEntry {
     }
 }
 
-/// Completes a new pod; `position` is its number, for round-robin scheduling.
+/// Completes a pod of a node in `nodes`.
 pub(super) fn admit(
     pod: &Pod,
     key: &ObjectKey,
     nodes: &[NodeSpec],
-    position: usize,
     allocations: &mut Allocations,
 ) -> Result<PodEntry, ObjectError> {
     let object = format!("pod/{key}");
     let spec = pod.spec.clone().unwrap_or_default();
-    let node = schedule(spec.node_name.as_deref(), nodes, position, &object)?;
+    let node = node_named(spec.node_name.as_deref().unwrap_or_default(), nodes, &object)?;
     let host_network = spec.host_network == Some(true);
     let ports: Vec<ContainerPort> =
         spec.containers.iter().flat_map(|container| container.ports.clone().unwrap_or_default()).collect();
@@ -148,20 +147,17 @@ fn protocol_of(port: &ContainerPort) -> String {
     port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())
 }
 
-/// Selects a node round-robin if the pod names none.
-fn schedule<'a>(
-    name: Option<&str>,
-    nodes: &'a [NodeSpec],
-    position: usize,
-    object: &str,
-) -> Result<&'a NodeSpec, ObjectError> {
-    let names = || nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
-    let found = match name {
-        Some(name) => nodes.iter().find(|node| node.name == name),
-        None => nodes.get(position % nodes.len().max(1)),
-    };
-    found.ok_or_else(|| {
-        let problem = format!("{:?} is no node of this cluster (there is: {})", name.unwrap_or_default(), names());
+/// Selects the node of the pod number `position` round-robin: one that is not cordoned, if there is any.
+pub(super) fn schedule(nodes: &[NodeSpec], is_cordoned: impl Fn(&str) -> bool, position: usize) -> Option<String> {
+    let open: Vec<&NodeSpec> = nodes.iter().filter(|node| !is_cordoned(&node.name)).collect();
+    let candidates = if open.is_empty() { nodes.iter().collect() } else { open };
+    candidates.get(position % candidates.len().max(1)).map(|node| node.name.clone())
+}
+
+fn node_named<'a>(name: &str, nodes: &'a [NodeSpec], object: &str) -> Result<&'a NodeSpec, ObjectError> {
+    nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+        let names = nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let problem = format!("{name:?} is no node of this cluster (there is: {names})");
         ObjectError::field(object, "spec.nodeName", problem)
     })
 }

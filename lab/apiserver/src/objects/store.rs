@@ -134,14 +134,19 @@ impl Store {
                 let addresses = present.spec.addresses.iter();
                 status.pod_ips = Some(addresses.map(|ip| PodIP { ip: ip.to_string() }).collect());
             }
-        } else if self.holds_pods {
-            written.status.get_or_insert_default().phase = Some(PENDING.to_owned());
+        } else {
+            let spec = written.spec.get_or_insert_default();
+            if spec.node_name.is_none() {
+                spec.node_name = pod::schedule(&self.spec.nodes, |node| self.is_cordoned(node), self.pods_seen);
+            }
+            if self.holds_pods {
+                written.status.get_or_insert_default().phase = Some(PENDING.to_owned());
+            }
         }
-        let (position, new) = (self.pods_seen, present.is_none());
-        let position = if new { position } else { position.saturating_sub(1) };
+        let new = present.is_none();
         let nodes = &self.spec.nodes;
         let mut entry = with_fresh_allocations(&mut self.allocations, &name, |allocations| {
-            pod::admit(&written, &key, nodes, position, allocations)
+            pod::admit(&written, &key, nodes, allocations)
         })?;
         self.pods_seen += usize::from(new);
         self.put(&key, &mut entry.object);
@@ -192,6 +197,10 @@ impl Store {
             self.rebuild_all();
         }
         Ok(format!("node/{name}"))
+    }
+
+    fn is_cordoned(&self, node: &str) -> bool {
+        self.nodes.get(node).and_then(|node| node.spec.as_ref()?.unschedulable).unwrap_or(false)
     }
 
     fn put_node(&mut self, name: &str, mut node: Node) {

@@ -74,7 +74,7 @@ fn is_zero(value: &Value, of: &FieldType) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty() || matches!((of, text.as_str()), (FieldType::Quantity, "0")),
+        Value::String(text) => matches!((of, text.as_str()), (FieldType::String, "") | (FieldType::Quantity, "0")),
         Value::Object(fields) => fields.is_empty(),
         _ => false,
     }

@@ -54,7 +54,12 @@ async fn kubectl_commands_succeed() {
         ("wait --for=condition=Ready pod/a --timeout=5s", "", "condition met"),
         ("get pods --watch --request-timeout=1s", "", "Running"),
         ("get svc --chunk-size=1 --no-headers", "", "public"),
-        ("cordon node-a", "", "cordoned"),
+        ("create namespace alpha", "", "namespace/alpha created"),
+        ("create deployment shop --image=shop:1 --replicas=2", "", "deployment.apps/shop created"),
+        ("rollout status deployment/shop --timeout=5s", "", "successfully rolled out"),
+        ("drain node-a --force --timeout=5s", "", "node/node-a drained"),
+        ("get pods -l app=shop -o jsonpath={.items[*].spec.nodeName}", "", "node-b node-b"),
+        ("uncordon node-a", "", "uncordoned"),
         ("delete svc app", "", "deleted"),
     ] {
         let Some((done, text)) = kubectl(&kubeconfig, arguments, input).await else {

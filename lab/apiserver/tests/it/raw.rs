@@ -95,6 +95,7 @@ async fn discovery_lists_every_resource() {
         "nodes",
         "nodes/status",
         "pods",
+        "pods/eviction",
         "pods/status",
         "services",
         "services/status",
@@ -138,6 +139,40 @@ async fn a_deployment_is_scaled_by_its_sub_resource() {
     assert_eq!((code, &patched["metadata"]["generation"]), (200, &json!(4)), "{patched}");
     let (_, table) = get(&client, all, TABLE).await;
     assert_eq!(table["rows"][0]["cells"][1], "0/0", "{table}");
+}
+
+#[tokio::test]
+async fn an_evicted_pod_is_replaced_on_a_node_that_is_not_cordoned() {
+    let served = ServedCluster::start(false);
+    let client = served.client().await;
+    let deployment = json!({"metadata": {"name": "shop"}, "spec": {
+        "selector": {"matchLabels": {"app": "shop"}},
+        "template": {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [{"name": "c", "image": "a"}]}},
+    }});
+    ask(&client, "POST", "/apis/apps/v1/namespaces/default/deployments", &[], &deployment.to_string()).await;
+    let shop = async || get(&client, "/api/v1/pods?labelSelector=app%3Dshop", "*/*").await.1["items"][0].clone();
+    let pod = shop().await;
+    let (name, node) = (pod["metadata"]["name"].as_str().unwrap(), pod["spec"]["nodeName"].as_str().unwrap());
+    let merge = [("content-type", "application/merge-patch+json")];
+    ask(&client, "PATCH", &format!("/api/v1/nodes/{node}"), &merge, r#"{"spec":{"unschedulable":true}}"#).await;
+    let path = format!("/api/v1/namespaces/default/pods/{name}/eviction");
+    let eviction = |name: &str, options: Value| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options});
+    for (name, options, expected) in [
+        ("other", json!(null), 400),
+        (name, json!({"preconditions": {"uid": "other"}}), 409),
+        (name, json!({"dryRun": ["All"]}), 201),
+        (name, json!(null), 201),
+        (name, json!(null), 404),
+    ] {
+        let (code, status) = ask(&client, "POST", &path, &[], &eviction(name, options).to_string()).await;
+        assert_eq!(
+            (code, &status["kind"], &status["code"]),
+            (expected, &json!("Status"), &json!(expected)),
+            "{status}"
+        );
+    }
+    let new = shop().await;
+    assert!(new["metadata"]["name"] != name && new["spec"]["nodeName"] != node, "{new}");
 }
 
 #[tokio::test]
