@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(100);
+/// After failures a proxy waits up to a minute before it asks the API server again.
+const LIMIT: Duration = Duration::from_secs(250);
 /// The limit of several scenarios in one microVM on a busy machine.
 const MICROVM: Duration = Duration::from_secs(1200);
 
