@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::error::ApiError;
 use super::protobuf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +37,13 @@ impl Encoding {
         }
     }
 
-    pub(super) fn decode(self, body: &[u8]) -> Result<Value, ApiError> {
+    /// Fails with a sentence about the body.
+    pub(super) fn decode(self, body: &[u8]) -> Result<Value, String> {
         match self {
-            Encoding::Json => serde_json::from_slice(body)
-                .map_err(|error| ApiError::bad_request(format!("the body is no JSON object: {error}"))),
-            Encoding::Protobuf => {
-                protobuf::decode(body).map_err(|error| ApiError::bad_request(format!("the body: {error}")))
+            Encoding::Json => {
+                serde_json::from_slice(body).map_err(|error| format!("the body is no JSON object: {error}"))
             }
+            Encoding::Protobuf => protobuf::decode(body).map_err(|error| format!("the body: {error}")),
         }
     }
 
@@ -57,4 +56,8 @@ impl Encoding {
             Encoding::Protobuf => [protobuf::watch_event_head(event_type, object.len()).into(), object, Bytes::new()],
         }
     }
+}
+
+pub(super) fn media_types(encodings: &[Encoding]) -> String {
+    encodings.iter().map(|encoding| encoding.media()).collect::<Vec<_>>().join(", ")
 }

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::change_log::Expired;
-use super::encoding::Encoding;
-use super::negotiate::media_types;
+use super::encoding::{Encoding, media_types};
 use super::resources::Resource;
 use crate::objects::ObjectError;
 

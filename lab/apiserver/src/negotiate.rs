@@ -1,6 +1,6 @@
 //! Content negotiation.
 
-use super::encoding::Encoding;
+use super::encoding::{Encoding, media_types};
 use super::error::ApiError;
 use super::kubectl;
 
@@ -79,10 +79,6 @@ pub(super) fn content(header: Option<&str>) -> Result<Encoding, ApiError> {
 
 pub(super) fn media(header: Option<&str>) -> &str {
     header.unwrap_or_default().split(';').next().unwrap_or_default().trim()
-}
-
-pub(super) fn media_types(encodings: &[Encoding]) -> String {
-    encodings.iter().map(|encoding| encoding.media()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

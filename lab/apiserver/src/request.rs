@@ -82,7 +82,8 @@ async fn scale(
     let shown = match head.method {
         Method::GET => shared.inspect(|state| scale::of(state, path))?,
         Method::PUT => {
-            let value = negotiate::content(content_type)?.decode(&collect(body).await?)?;
+            let value =
+                negotiate::content(content_type)?.decode(&collect(body).await?).map_err(ApiError::bad_request)?;
             shared.update(|state| WriteRequest { state, path, query: &query }.update_scale(&value))?
         }
         Method::PATCH => {
@@ -105,7 +106,7 @@ async fn evict(
     }
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
     let sent = negotiate::content(header(&request, CONTENT_TYPE))?;
-    let eviction = sent.decode(&collect(request.into_body()).await?)?;
+    let eviction = sent.decode(&collect(request.into_body()).await?).map_err(ApiError::bad_request)?;
     let status = context.shared.update(|state| WriteRequest { state, path, query: &query }.evict(&eviction))?;
     Ok(ApiResponse::encoded(StatusCode::CREATED, encoding, encoding.encode(&status)))
 }
@@ -153,11 +154,11 @@ async fn change(
             if path.namespace.is_none() && path.resource.kind.namespaced() {
                 return Err(ApiError::method_not_allowed());
             }
-            let value = negotiate::content(content_type)?.decode(&body)?;
+            let value = negotiate::content(content_type)?.decode(&body).map_err(ApiError::bad_request)?;
             shared.update(|state| WriteRequest { state, path, query }.create(value))?
         }
         (&Method::PUT, Some(_), _) => {
-            let value = negotiate::content(content_type)?.decode(&body)?;
+            let value = negotiate::content(content_type)?.decode(&body).map_err(ApiError::bad_request)?;
             shared.update(|state| WriteRequest { state, path, query }.update(value))?
         }
         (&Method::PATCH, Some(_), _) => {

@@ -108,7 +108,7 @@ impl DeleteOptions {
         if body.is_empty() {
             return Ok(DeleteOptions::default());
         }
-        DeleteOptions::from_value(encoding.decode(body)?)
+        DeleteOptions::from_value(encoding.decode(body).map_err(ApiError::bad_request)?)
     }
 
     /// Null stands for no options.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::{Value, json};
 
 use super::rollout::{ReplicaCounts, RolloutPace, next};
 use super::{generation, owned_by, selector_problem};
@@ -126,9 +127,17 @@ impl Store {
     }
 }
 
-/// Returns a hash of the template alone, so that an old template finds its old ReplicaSet.
+/// Returns a hash of the template alone, so that an old template finds its old ReplicaSet. An empty field is one that is
+/// not there: JSON and protobuf differ in these.
 fn template_hash(spec: &DeploymentSpec) -> String {
-    name_characters(mix(0, &serde_json::to_string(&spec.template).unwrap_or_default()), HASH_LENGTH)
+    let template = serde_json::to_value(&spec.template).map(without_empty).unwrap_or_default();
+    name_characters(mix(0, &template.to_string()), HASH_LENGTH)
+}
+
+fn without_empty(value: Value) -> Value {
+    let Value::Object(fields) = value else { return value };
+    let fields = fields.into_iter().map(|(name, value)| (name, without_empty(value)));
+    fields.filter(|(_, value)| !value.is_null() && *value != json!({}) && *value != json!([])).collect()
 }
 
 fn new_set(key: &ObjectKey, deployment: &Deployment, spec: &DeploymentSpec, hash: &str) -> ReplicaSet {
