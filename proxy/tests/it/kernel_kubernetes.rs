@@ -6,8 +6,8 @@ use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
 use crate::support::{Proxy, dump, http_get, inside, shell, svcproxy, wait_for};
 use serde_json::{Value, json};
 
-/// Most resident KiB with 5,000 Services of 10 endpoints.
-const MOST_MEMORY: u64 = 60 << 10;
+/// Most resident KiB with 5,000 Services of 10 endpoints, without the program's file: a debug build's is large.
+const MOST_MEMORY: u64 = 32 << 10;
 
 fn service(index: usize) -> Value {
     let address = format!("10.{}.{}.{}", 96 + index / 65_536, index / 256 % 256, index % 256);
@@ -212,7 +212,7 @@ fn a_large_cluster_takes_little_memory() {
     let master = format!("http://{}", api.address);
     let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);
     applied(version);
-    let is_given_back = || (kilobytes(&proxy.0, "VmRSS:") <= MOST_MEMORY).then_some(());
+    let is_given_back = || (kilobytes(&proxy.0, "RssAnon:") <= MOST_MEMORY).then_some(());
     wait_for("memory to be given back", is_given_back);
     // Later changes do not increase the memory.
     let mut version = 0;

@@ -135,9 +135,14 @@ fn template_hash(spec: &DeploymentSpec) -> String {
 }
 
 fn without_empty(value: Value) -> Value {
-    let Value::Object(fields) = value else { return value };
-    let fields = fields.into_iter().map(|(name, value)| (name, without_empty(value)));
-    fields.filter(|(_, value)| !value.is_null() && *value != json!({}) && *value != json!([])).collect()
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| (name, without_empty(value)));
+            fields.filter(|(_, value)| !value.is_null() && *value != json!({}) && *value != json!([])).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_empty).collect(),
+        other => other,
+    }
 }
 
 fn new_set(key: &ObjectKey, deployment: &Deployment, spec: &DeploymentSpec, hash: &str) -> ReplicaSet {
