@@ -1,11 +1,12 @@
 use std::net::TcpListener;
 
 use futures_util::StreamExt;
-use futures_util::io::AsyncBufReadExt;
+use futures_util::io::{AsyncBufReadExt, AsyncReadExt};
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use svclab_apiserver::objects::ObjectKind;
+use svclab_apiserver::protobuf::{decode, decode_watch_event};
 use svclab_apiserver::testing::filled_store;
 use svclab_apiserver::{
     ApiServer, HistoryBounds, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Upstream, WatchTimes,
@@ -13,7 +14,7 @@ use svclab_apiserver::{
 };
 
 use super::faults::{follow, mark, sees};
-use super::raw::{ask, get};
+use super::raw::{PROTOBUF, ask, get, send};
 use super::support::{ServedCluster, client};
 
 struct RelayedServer {
@@ -144,6 +145,55 @@ async fn added_events_follow_received_events() {
         (&events[2]["type"], &events[2]["object"]["kind"], &events[2]["object"]["metadata"]["resourceVersion"]),
         (&json!("BOOKMARK"), &json!("Service"), &json!("77777"))
     );
+}
+
+#[tokio::test]
+async fn added_events_follow_received_events_in_protobuf() {
+    let relayed = RelayedServer::start();
+    let client = client(&relayed.kubeconfig()).await;
+    let from = relayed.behind.server.resource_version();
+    mark(relayed.behind.server.store(), 1);
+    let path = format!("/api/v1/services?watch=1&allowWatchBookmarks=true&timeoutSeconds=20&resourceVersion={from}");
+    let request = hyper::Request::get(path).header("accept", PROTOBUF).header("accept-encoding", "gzip");
+    let mut stream = client.request_stream(request.body(Vec::new()).unwrap()).await.unwrap();
+    let mut next = async || {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).await.unwrap();
+        let mut event = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap()];
+        stream.read_exact(&mut event).await.unwrap();
+        decode_watch_event(&event).unwrap()
+    };
+    let first = next().await;
+    relayed.misbehave(ServerFault::Repeat(ObjectKind::Service));
+    relayed.front.misbehave_before(ServerFault::BookmarkAhead { kind: ObjectKind::Service, by: 1 }, 77_777);
+    assert_eq!((&first["type"], &first["object"]["metadata"]["name"]), (&json!("MODIFIED"), &json!("web")));
+    assert_eq!(next().await, first, "once more");
+    let metadata = json!({"resourceVersion": "77777"});
+    let bookmark = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
+    assert_eq!(next().await, json!({"type": "BOOKMARK", "object": bookmark}));
+}
+
+#[tokio::test]
+async fn errors_and_compressed_lists_pass_the_relay_in_protobuf() {
+    let relayed = RelayedServer::start();
+    let client = client(&relayed.kubeconfig()).await;
+    let headers = [("accept", PROTOBUF), ("accept-encoding", "gzip")];
+    let annotations = json!({"text": "x".repeat(200 << 10)});
+    let service = json!({"metadata": {"name": "long", "annotations": annotations}, "spec": {"ports": [{"port": 80}]}});
+    let services = "/api/v1/namespaces/default/services";
+    assert_eq!(ask(&client, "POST", services, &[], &service.to_string()).await.0, 201);
+    let (head, _) = send(&client, "GET", services, &headers, b"").await;
+    assert!(head.headers["content-type"] == PROTOBUF && head.headers["content-encoding"] == "gzip", "{head:?}");
+    relayed.misbehave(ServerFault::Expire { requests: 2 });
+    let (_, event) = send(&client, "GET", &format!("{services}?watch=1&resourceVersion=1"), &headers, b"").await;
+    let event = decode_watch_event(&event[4..]).unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    let exact = format!("{services}?resourceVersionMatch=Exact&resourceVersion=1");
+    let (head, status) = send(&client, "GET", &exact, &headers, b"").await;
+    assert_eq!((head.status.as_u16(), &decode(&status).unwrap()["reason"]), (410, &json!("Expired")));
+    relayed.misbehave(ServerFault::DisableWatchList);
+    let initial = format!("{services}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    assert_eq!(send(&client, "GET", &initial, &headers, b"").await.0.status.as_u16(), 422);
 }
 
 #[tokio::test]
