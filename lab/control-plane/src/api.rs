@@ -85,6 +85,14 @@ impl ApiClient {
         self.ask(Method::GET, path, "application/json", None).await
     }
 
+    /// Reads `path` in the media type `accept`, also if the answer is an error.
+    pub async fn bytes(&self, path: &str, accept: &str) -> Result<Vec<u8>, ControlPlaneError> {
+        let request = Request::get(path).header("Accept", accept).body(Body::empty());
+        let request = request
+            .map_err(|error| ControlPlaneError::Answer { request: path.to_owned(), answer: error.to_string() })?;
+        Ok(self.client.send(request).await?.into_body().collect_bytes().await?.to_vec())
+    }
+
     /// Reads a watch until it ends; returns its lines.
     pub async fn lines(&self, path: &str) -> Result<Vec<String>, ControlPlaneError> {
         let text = self.text(path).await?;

@@ -8,6 +8,7 @@ use svclab_apiserver::objects::{Store, StoreOptions};
 use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, testing};
 use svclab_control_plane::{ApiAnswer, ApiClient, ControlPlane, ControlPlaneOptions, Programs};
 
+use crate::encodings;
 use crate::exchange::{Exchange, groups};
 use crate::known::DifferenceLedger;
 use crate::normal::{Normalizer, differences};
@@ -69,7 +70,8 @@ pub async fn compare(programs: &Programs) -> String {
             }
         }
     }
-    ledger.end()
+    let encodings = [encodings::differences(&both.lab, "lab").await, encodings::differences(&both.real, "real").await];
+    encodings.into_iter().flatten().chain([ledger.end()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 async fn version(api: &ApiClient) -> u64 {

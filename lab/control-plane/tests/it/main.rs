@@ -11,6 +11,7 @@
 )]
 
 mod both;
+mod encodings;
 mod exchange;
 mod known;
 mod normal;

@@ -38,14 +38,9 @@ impl Normalizer {
     }
 
     pub fn object(&self, object: &Value) -> Value {
-        let mut value = self.value("", object);
+        let mut value = Normalizer::without_item_types(self.value("", object));
         // `items` must not become part of the field names.
         if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
-            // A real server omits kind and version of list items.
-            for item in items.iter_mut().filter_map(Value::as_object_mut) {
-                item.remove("kind");
-                item.remove("apiVersion");
-            }
             items.sort_by_key(|item| {
                 let metadata = &item["metadata"];
                 (
@@ -57,6 +52,16 @@ impl Normalizer {
             });
         }
         value
+    }
+
+    /// Removes kind and version of list items, which a real server omits.
+    pub fn without_item_types(mut list: Value) -> Value {
+        let items = list.get_mut("items").and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+            item.remove("kind");
+            item.remove("apiVersion");
+        }
+        list
     }
 
     fn value(&self, field: &str, value: &Value) -> Value {
