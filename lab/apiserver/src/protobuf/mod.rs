@@ -107,7 +107,7 @@ pub fn encode(object: &Value) -> Option<Vec<u8>> {
     Some(body(api_version, kind, &raw))
 }
 
-/// Encodes a list as [`encode`] does, one item at a time; `None` if an item's kind has no table.
+/// Encodes a list as [`encode()`] does, one item at a time; `None` if an item's kind has no table.
 pub(crate) fn encode_list(
     api_version: &str,
     kind: &str,
@@ -182,7 +182,7 @@ pub(crate) fn watch_event_head(event_type: &str, length: usize) -> Vec<u8> {
 /// Decodes an event of a watch without its length into `{"type": …, "object": …}`.
 ///
 /// # Errors
-/// Bytes that are no event, and objects that [`decode`] refuses.
+/// Bytes that are no event, and objects that [`decode()`] refuses.
 pub fn decode_watch_event(event: &[u8]) -> Result<Value, ProtobufError> {
     let event_type = String::from_utf8_lossy(bytes_field(event, 1)?);
     let object = decode(bytes_field(bytes_field(event, 2)?, 1)?)?;
