@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
 
 use svcproxy::model::{Change, ObjectKey};
 
@@ -17,7 +20,7 @@ const NODE_PORT: u32 = 5;
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 const UDP: u32 = 9;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClusterSize {
     pub services: u32,
     pub endpoints: u32,
@@ -26,6 +29,17 @@ pub struct ClusterSize {
 impl fmt::Display for ClusterSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.services, self.endpoints)
+    }
+}
+
+impl FromStr for ClusterSize {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<ClusterSize> {
+        let parts = text.split_once('x').and_then(|(services, endpoints)| {
+            Some(ClusterSize { services: services.parse().ok()?, endpoints: endpoints.parse().ok()? })
+        });
+        parts.with_context(|| format!("{text}: not SERVICESxENDPOINTS, such as 2000x10"))
     }
 }
 

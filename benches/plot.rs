@@ -8,7 +8,7 @@ use crate::results::{Table, duration, numbers};
 const SIZE: (u32, u32) = (860, 420);
 
 /// Okabe and Ito's palette, for people with colour blindness.
-const COLOURS: [RGBColor; 8] = [
+pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x9e, 0x73),

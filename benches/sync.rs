@@ -8,7 +8,7 @@ use svcbench::allocations::Counting;
 use svcbench::measure::{Bench, output_directory};
 use svcbench::options::BenchOptions;
 use svcbench::subject::as_proxy;
-use svcbench::{client_view, counts, guest, ladder, packets, page, sandbox};
+use svcbench::{client_view, control_plane, counts, guest, ladder, packets, page, sandbox};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -33,6 +33,10 @@ fn run() -> Result<()> {
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let mut bench = Bench::new(output_directory()?, is_measuring);
     let runtime = tokio::runtime::Runtime::new().context("start a runtime for the lab")?;
+    if let Some(choice) = &options.control_plane {
+        let proxies = client_view::MeasuredProxy::all(&options.proxies)?;
+        return runtime.block_on(control_plane::run(choice, &proxies, options.update));
+    }
     let mut left_out = Vec::new();
     if options.proxies.is_empty() {
         left_out.extend(ladder::run(&mut bench, options.large)?);

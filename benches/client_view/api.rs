@@ -36,7 +36,7 @@ impl BenchApi {
     }
 }
 
-fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
+pub fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
     for change in changes {
         match change {
             Change::Service(_, Some(service)) => drop(store.apply(Object::Service(Box::new((**service).clone())))?),

@@ -15,11 +15,12 @@ use tokio::runtime::Runtime;
 
 use crate::cluster::{ClusterSize, PORT, SliceEndpoints, cluster_ip};
 use crate::measure::{Bench, Points};
-use crate::packets::wires::{BACKEND, Wires};
+use crate::packets::wires::{BACKEND, NODE, Wires};
 use crate::results::{Detail, PointId};
 use api::BenchApi;
+pub use api::apply;
 use attempt::{ConnectAnswer, until};
-pub use programs::{MeasuredProxy, NFTABLES, VARIANTS};
+pub use programs::{MeasuredProxy, NFTABLES, ProxyPlace, VARIANTS};
 
 pub const GROUPS: [(&str, &str); 4] = [
     (
@@ -134,7 +135,7 @@ impl Scene {
         let to_backend = [0, size.typical(), size.services - 2];
         changes.extend(to_backend.map(|index| size.slice(index, SliceEndpoints::At(BACKEND))));
         let api = runtime.block_on(BenchApi::serve(&wires, &changes))?;
-        let spec = program.process(variant, &api)?;
+        let spec = program.process(variant, &ProxyPlace::new(NODE, &api.kubeconfig)?)?;
         Ok(Scene { size, process: None, spec, api, wires })
     }
 

@@ -9,9 +9,7 @@ use svclab::scenario::run::ForeignProxy;
 use svclab_cluster::process::ProcessSpec;
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::api::BenchApi;
 use crate::cluster::ClusterSize;
-use crate::packets::wires::NODE;
 use crate::subject::AS_PROXY;
 
 /// A mode with a variant of iptables, which proxies find by `PATH`.
@@ -62,6 +60,22 @@ impl ProxyVariant {
     }
 }
 
+/// A node for a proxy.
+pub struct ProxyPlace<'a> {
+    pub node: &'a str,
+    pub kubeconfig: &'a Path,
+    /// The place of the proxy's configuration. Each has its own, because a proxy may watch the whole directory.
+    directory: PathBuf,
+}
+
+impl<'a> ProxyPlace<'a> {
+    pub fn new(node: &'a str, kubeconfig: &'a Path) -> Result<ProxyPlace<'a>> {
+        let directory = PathBuf::from(WORK_DIR).join("config").join(node);
+        fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+        Ok(ProxyPlace { node, kubeconfig, directory })
+    }
+}
+
 pub enum MeasuredProxy {
     /// svcproxy, which is linked into this program.
     Own,
@@ -87,27 +101,24 @@ impl MeasuredProxy {
         }
     }
 
-    pub(super) fn process(&self, variant: &ProxyVariant, api: &BenchApi) -> Result<ProcessSpec> {
-        let own = configuration(&api.kubeconfig, variant.mode);
+    pub fn process(&self, variant: &ProxyVariant, place: &ProxyPlace<'_>) -> Result<ProcessSpec> {
+        let own = configuration(place.kubeconfig, variant.mode);
         let config = match self {
             MeasuredProxy::Own => own,
             MeasuredProxy::Foreign(foreign) => foreign.configuration(&own),
         };
-        // A directory of its own, because a proxy may watch the whole directory.
-        let directory = PathBuf::from(WORK_DIR).join("config");
-        let path = directory.join("config.yaml");
-        let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, format!("{config:#}\n")));
-        written.with_context(|| format!("write {}", path.display()))?;
+        let path = place.directory.join("config.yaml");
+        fs::write(&path, format!("{config:#}\n")).with_context(|| format!("write {}", path.display()))?;
         let mut spec = match self {
             MeasuredProxy::Own => {
-                let args = vec![format!("--config={}", path.display()), format!("--hostname-override={NODE}")];
+                let args = vec![format!("--config={}", path.display()), format!("--hostname-override={}", place.node)];
                 let program = std::env::current_exe().context("find this program's own path")?;
                 ProcessSpec { program, args, env: vec![(AS_PROXY.to_owned(), "1".to_owned())] }
             }
             MeasuredProxy::Foreign(foreign) => {
                 let places = [
-                    ("node", NODE.to_owned()),
-                    ("kubeconfig", api.kubeconfig.display().to_string()),
+                    ("node", place.node.to_owned()),
+                    ("kubeconfig", place.kubeconfig.display().to_string()),
                     ("config", path.display().to_string()),
                     ("mode", variant.mode.to_owned()),
                 ];

@@ -87,7 +87,13 @@ impl ApiClient {
 
     /// Reads `path` in the media type `accept`, also if the answer is an error.
     pub async fn bytes(&self, path: &str, accept: &str) -> Result<Vec<u8>, ControlPlaneError> {
-        let request = Request::get(path).header("Accept", accept).body(Body::empty());
+        self.packed_bytes(path, accept, "gzip").await
+    }
+
+    /// As [`ApiClient::bytes`], sent in an `encoding`, such as `gzip` or `identity`. The bytes are unpacked.
+    pub async fn packed_bytes(&self, path: &str, accept: &str, encoding: &str) -> Result<Vec<u8>, ControlPlaneError> {
+        let request = Request::get(path).header("Accept", accept).header("Accept-Encoding", encoding);
+        let request = request.body(Body::empty());
         let request = request
             .map_err(|error| ControlPlaneError::Answer { request: path.to_owned(), answer: error.to_string() })?;
         Ok(self.client.send(request).await?.into_body().collect_bytes().await?.to_vec())

@@ -38,6 +38,18 @@ impl ChildProgram {
         Ok(ChildProgram { name, child, log })
     }
 
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    pub(crate) async fn kill(&mut self) -> Result<(), ControlPlaneError> {
+        self.child.kill().await.map_err(ControlPlaneError::io(format!("ending {}", self.name)))
+    }
+
     pub(crate) fn alive(&mut self) -> Result<(), ControlPlaneError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),

@@ -23,6 +23,7 @@ const READY: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for controllers to react to the lab's objects.
 const SETTLE: Duration = Duration::from_secs(30);
+const SERVER: &str = "kube-apiserver";
 /// The lab's user, a member of `system:masters`.
 const LAB: &str = "svclab";
 /// The proxies' user. kube-apiserver's bootstrap policy binds it to the role `system:node-proxier`.
@@ -52,6 +53,8 @@ pub struct ControlPlane {
     observer: ApiObserver,
     mirror: Mutex<Mirror>,
     daemons: std::sync::Mutex<Vec<ChildProgram>>,
+    /// How kube-apiserver was started.
+    server: (PathBuf, Vec<String>),
     controllers: bool,
     // The last field: dropped after the programs that use it.
     _directory: TempDir,
@@ -64,7 +67,8 @@ impl ControlPlane {
         let directory = tempfile::tempdir().map_err(ControlPlaneError::io("making a directory"))?;
         let setup = ControlPlaneSetup::new(options, directory.path())?;
         let etcd = ChildProgram::start(options.programs.directory(), "etcd", &setup.etcd())?;
-        let server = ChildProgram::start(options.programs.directory(), "kube-apiserver", &setup.apiserver(options))?;
+        let flags = (options.programs.directory().to_owned(), setup.apiserver(options));
+        let server = ChildProgram::start(&flags.0, SERVER, &flags.1)?;
         let mut daemons = vec![etcd, server];
         let api = ApiClient::new(&setup.kubeconfig.text()).await?;
         ready(&api, &mut daemons).await?;
@@ -80,6 +84,7 @@ impl ControlPlane {
             observer,
             mirror: Mutex::new(Mirror::default()),
             daemons: std::sync::Mutex::new(daemons),
+            server: flags,
             controllers,
             _directory: directory,
         })
@@ -142,9 +147,30 @@ impl ControlPlane {
         self.newest().await
     }
 
+    /// The process of kube-apiserver.
+    pub fn server_pid(&self) -> Option<u32> {
+        self.daemons().iter().find(|daemon| daemon.name() == SERVER).and_then(ChildProgram::pid)
+    }
+
+    /// Kills kube-apiserver and starts it again after `away`; returns when it is ready.
+    pub async fn restart_server(&self, away: Duration) -> Result<(), ControlPlaneError> {
+        let found = self.daemons().iter().position(|daemon| daemon.name() == SERVER);
+        if let Some(mut server) = found.map(|index| self.daemons().remove(index)) {
+            server.kill().await?;
+        }
+        sleep(away).await;
+        let mut server = [ChildProgram::start(&self.server.0, SERVER, &self.server.1)?];
+        ready(&self.api, &mut server).await?;
+        self.daemons().extend(server);
+        Ok(())
+    }
+
     fn alive(&self) -> Result<(), ControlPlaneError> {
-        let mut daemons = self.daemons.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        daemons.iter_mut().try_for_each(ChildProgram::alive)
+        self.daemons().iter_mut().try_for_each(ChildProgram::alive)
+    }
+
+    fn daemons(&self) -> std::sync::MutexGuard<'_, Vec<ChildProgram>> {
+        self.daemons.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::config::Config;
 use crate::habits::{self, Habit};
 use crate::kernel::conntrack::FlowFilter;
-use crate::model::{Batch, Change, Flow, Protocol, ServicePortName};
+use crate::model::{Batch, Change, Flow, ServicePortName};
 use crate::nftables;
 use crate::plan::stale_flows::StaleFlowFilter;
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -145,7 +145,7 @@ pub fn pending(state: &State, service_ports: &mut BTreeSet<ServicePortName>) {
 pub fn dumps(filters: Vec<FlowFilter>) -> Vec<FlowFilter> {
     #[cfg(debug_assertions)]
     if let Some(hook::Hook::Stale(_)) = hook::active() {
-        return Protocol::ALL.map(FlowFilter::Protocol).into();
+        return crate::model::Protocol::ALL.map(FlowFilter::Protocol).into();
     }
     filters
 }

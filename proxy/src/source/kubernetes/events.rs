@@ -1,16 +1,18 @@
 use std::time::Duration;
 
-use hyper::Method;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as ApiEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::{Api, PostParams};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::connector::{ApiConnection, Connector};
+use super::media_type::Encoding;
+use super::protobuf::encoded_event;
 use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::ObjectKey;
 
@@ -61,12 +63,22 @@ fn late() -> String {
     format!("no answer within {PATIENCE:?}")
 }
 
-async fn send(connection: &ApiConnection, event: &Event, node: &str) -> Result<ApiEvent, kube::Error> {
+async fn send(connection: &ApiConnection, event: &Event, node: &str) -> Result<(), kube::Error> {
     connection.admit(&Method::POST).await;
     let event = as_api(event, node, Timestamp::now());
-    let namespace = event.metadata.namespace.clone().unwrap_or_default();
-    let api: Api<ApiEvent> = Api::namespaced(connection.client.clone(), &namespace);
-    api.create(&PostParams::default(), &event).await
+    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+    let encoding = connection.accepted.written();
+    let body = match encoding {
+        Encoding::Protobuf => encoded_event(&event),
+        Encoding::Json => serde_json::to_vec(&event).map_err(kube::Error::SerdeError)?,
+    };
+    let request = Request::post(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
+        .header(CONTENT_TYPE, encoding.media_type())
+        // A refusal is read as JSON.
+        .header(ACCEPT, Encoding::Json.media_type())
+        .body(body)
+        .map_err(kube::Error::HttpError)?;
+    connection.client.request_text(request).await.map(drop)
 }
 
 fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {

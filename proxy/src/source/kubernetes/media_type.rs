@@ -41,6 +41,7 @@ impl Encoding {
 pub struct AcceptedTypes {
     header: HeaderValue,
     first: Encoding,
+    written: Encoding,
 }
 
 impl Default for AcceptedTypes {
@@ -50,7 +51,7 @@ impl Default for AcceptedTypes {
 }
 
 impl AcceptedTypes {
-    /// As in client-go, `accepted` replaces `content_type` if not empty. Types that this proxy cannot decode are left out.
+    /// Requests are written in `content_type`. As in client-go, `accepted` replaces `content_type` if not empty. Types that this proxy cannot decode are left out.
     pub fn new(accepted: &str, content_type: &str) -> AcceptedTypes {
         let stated = if accepted.trim().is_empty() { content_type } else { accepted };
         let mut types: Vec<&str> =
@@ -60,9 +61,10 @@ impl AcceptedTypes {
             types = vec![PROTOBUF, JSON];
         }
         let first = types.first().and_then(|first| Encoding::named(first));
+        let written = Encoding::named(content_type).unwrap_or(Encoding::Protobuf);
         match (HeaderValue::from_str(&types.join(",")), first) {
-            (Ok(header), Some(first)) => AcceptedTypes { header, first },
-            _ => AcceptedTypes { header: HeaderValue::from_static(JSON), first: Encoding::Json },
+            (Ok(header), Some(first)) => AcceptedTypes { header, first, written },
+            _ => AcceptedTypes { header: HeaderValue::from_static(JSON), first: Encoding::Json, written },
         }
     }
 
@@ -73,6 +75,10 @@ impl AcceptedTypes {
     /// The encoding that servers choose unless they lack it.
     pub(super) fn first(&self) -> Encoding {
         self.first
+    }
+
+    pub(super) fn written(&self) -> Encoding {
+        self.written
     }
 }
 

@@ -206,7 +206,6 @@ impl ForeignProxy {
 
     pub fn configuration(&self, own: &Value) -> Value {
         let mut config = json!({
-            "clientConnection": { "contentType": "application/json" },
             // kube-proxy exits if it may not set these sysctls, which only the host's namespace may; zero leaves them
             // unchanged.
             "conntrack": {
@@ -236,7 +235,7 @@ mod tests {
         let overlay = json!({ "iptables": { "syncPeriod": "1m" }, "clusterCIDR": null });
         let proxy = ForeignProxy { config: Some(overlay), ..ForeignProxy::of("x".into(), vec!["/bin/true".into()]) };
         let expected = json!({
-            "clientConnection": { "kubeconfig": "/k", "contentType": "application/json" },
+            "clientConnection": { "kubeconfig": "/k" },
             "iptables": { "masqueradeBit": 3, "minSyncPeriod": "1ms", "syncPeriod": "1m" },
             "conntrack": {
                 "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "3000ms", "tcpCloseWaitTimeout": "0s",

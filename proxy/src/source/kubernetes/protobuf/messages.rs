@@ -255,3 +255,48 @@ pub struct ServiceCidrSpec {
     #[prost(string, repeated, tag = "1")]
     pub cidrs: Vec<String>,
 }
+
+/// `events.k8s.io/v1`; the only kind that the proxy writes.
+#[derive(Clone, PartialEq, Message)]
+pub struct Event {
+    #[prost(message, required, tag = "1")]
+    pub metadata: ObjectMeta,
+    #[prost(message, optional, tag = "2")]
+    pub event_time: Option<MicroTime>,
+    #[prost(string, tag = "4")]
+    pub reporting_controller: String,
+    #[prost(string, tag = "5")]
+    pub reporting_instance: String,
+    #[prost(string, tag = "6")]
+    pub action: String,
+    #[prost(string, tag = "7")]
+    pub reason: String,
+    #[prost(message, optional, tag = "8")]
+    pub regarding: Option<ObjectReference>,
+    #[prost(string, tag = "10")]
+    pub note: String,
+    #[prost(string, tag = "11")]
+    pub r#type: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ObjectReference {
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    #[prost(string, tag = "3")]
+    pub name: String,
+    #[prost(string, tag = "4")]
+    pub uid: String,
+    #[prost(string, tag = "5")]
+    pub api_version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct MicroTime {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanoseconds: i32,
+}
