@@ -3,6 +3,7 @@
 mod deleted_rules;
 mod disputes;
 mod failures;
+mod first_pieces;
 mod flows;
 mod health_checks;
 mod leftovers;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::info;
@@ -33,6 +34,7 @@ use crate::mode::Mode;
 use crate::model::{Batch, Change};
 use crate::mutants;
 use crate::source::{ObjectSource, SourceError};
+use first_pieces::FirstPieces;
 pub use health_checks::HealthChecks;
 pub use leftovers::LeftoverCleanup;
 use own_node::OwnNode;
@@ -91,7 +93,7 @@ where
         if let Some(leftovers) = leftovers {
             tasks.spawn(leftovers::take_away(leftovers, all_synced, runners.len(), ends));
         }
-        let mut inboxes = Vec::new();
+        let (mut inboxes, mut first_pieces) = (Vec::new(), FirstPieces::new());
         for runner in runners {
             let (sender, inbox) = unbounded_channel();
             tasks.spawn(runner.run(shared.clone(), inbox));
@@ -100,11 +102,12 @@ where
         let result = loop {
             tokio::select! {
                 () = &mut stop => break Ok(()),
-                batch = source.next() => match batch {
+                (batch, place) = async { let place = first_pieces.place().await; (source.next().await, place) } => match batch {
                     Ok(Some(mut batch)) => {
+                        first_pieces.saw(&batch);
                         mutants::batch(&mut batch);
                         own_node.observe(&batch);
-                        hand_out(batch, &shared, &inboxes);
+                        hand_out(batch, place, &shared, &inboxes);
                     }
                     Ok(None) => break Ok(()),
                     Err(error) => break Err(error.into()),
@@ -119,7 +122,12 @@ where
     }
 }
 
-fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<BatchDelivery>]) {
+fn hand_out(
+    batch: Batch,
+    place: Option<Arc<OwnedSemaphorePermit>>,
+    shared: &RunnerContext,
+    inboxes: &[UnboundedSender<BatchDelivery>],
+) {
     for change in &batch.changes {
         if let Change::Node(name, Some(node)) = change
             && *name == shared.config.node_name
@@ -128,7 +136,7 @@ fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<Bat
         }
     }
     let pending = Arc::new(shared.metrics.count_changes(&batch));
-    let delivery = BatchDelivery { complete: !batch.partial, batch: Arc::new(batch), pending };
+    let delivery = BatchDelivery { complete: !batch.partial, batch: Arc::new(batch), pending, place };
     for inbox in inboxes {
         // Sending fails if the runner has ended, which `tasks` reports.
         let _ = inbox.send(delivery.clone());

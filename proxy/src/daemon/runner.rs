@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
@@ -58,13 +58,16 @@ pub(super) struct RunnerContext {
     pub(super) families: usize,
 }
 
-/// Batches wait in memory while the runner is busy; command timeouts bound the wait.
+/// Batches wait in memory while the runner is busy; [`FirstPieces`](super::first_pieces) bounds them before the first sync, and
+/// command timeouts afterwards.
 #[derive(Clone)]
 pub(super) struct BatchDelivery {
     pub(super) batch: Arc<Batch>,
     pub(super) pending: Arc<Pending>,
     /// This batch completes the first state: syncs may begin.
     pub(super) complete: bool,
+    /// Dropped when the batch is applied.
+    pub(super) place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 struct RunningFamily<M, C> {
@@ -161,7 +164,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
     }
 
     fn take(&mut self, delivery: BatchDelivery) {
-        let BatchDelivery { batch, pending, complete } = delivery;
+        let BatchDelivery { batch, pending, complete, place: _place } = delivery;
         self.seen.manifests = batch.resource_version.clone().or(self.seen.manifests.take());
         self.seen.api.advance(&batch.resource_versions);
         let family = &mut self.runner.family;

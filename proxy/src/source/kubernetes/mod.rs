@@ -178,8 +178,7 @@ impl KubernetesSource {
         }
         self.pending.partial = !self.unlisted.is_empty();
         if self.pending.partial {
-            // A first list may be large: it is passed on in pieces.
-            self.due = Some(Instant::now());
+            self.due = None;
         } else if self.due.is_none() {
             self.gather_from_now();
         } else if changes {
@@ -212,10 +211,11 @@ impl ObjectSource for KubernetesSource {
                     self.due = None;
                     return Ok(Some(std::mem::take(&mut self.pending)));
                 }
-                updates = self.received.recv() => match updates {
-                    Some(updates) => self.take_in(updates),
-                    None => return Err(SourceError::Watches),
-                },
+                updates = self.received.recv() => self.take_in(updates.ok_or(SourceError::Watches)?),
+            }
+            if self.pending.partial {
+                // A first list may be large: each piece is passed on at once, before a timer could fire.
+                return Ok(Some(std::mem::take(&mut self.pending)));
             }
         }
     }
