@@ -297,8 +297,10 @@ fn respond(
 
 async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Response<Body> {
     let path = request.uri().path().to_owned();
+    let is_protobuf = request.headers()["content-type"] == PROTOBUF;
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    world.lock().unwrap().posted.push((path, serde_json::from_slice(&body).unwrap()));
+    let posted = if is_protobuf { protobuf::request(&body) } else { serde_json::from_slice(&body).unwrap() };
+    world.lock().unwrap().posted.push((path, posted));
     let mut response = Response::new(Full::new(body).boxed());
     *response.status_mut() = StatusCode::CREATED;
     response

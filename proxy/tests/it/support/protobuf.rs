@@ -39,6 +39,9 @@ NodeCondition type=string:1 status=string:2 lastHeartbeatTime=Time:3 lastTransit
 ServiceCIDR metadata=ObjectMeta:1 spec=ServiceCIDRSpec:2 status=ServiceCIDRStatus:3
 ServiceCIDRSpec cidrs=string[]:1
 ServiceCIDRStatus conditions=Condition[]:1
+Event metadata=ObjectMeta:1 eventTime=MicroTime:2 reportingController=string:4 reportingInstance=string:5 action=string:6 reason=string:7 regarding=ObjectReference:8 note=string:10 type=string:11
+MicroTime seconds=int64:1 nanos=int32:2
+TypeMeta apiVersion=string:1 kind=string:2
 ";
 
 struct Field {
@@ -124,6 +127,51 @@ pub fn unknown(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     bytes(&mut answer, 3, b"");
     bytes(&mut answer, 4, b"");
     answer
+}
+
+/// Decodes a request with an object.
+pub fn request(body: &[u8]) -> Value {
+    let body = body.strip_prefix(b"k8s\0").unwrap();
+    let (type_meta, raw) = read(body).fold((Value::Null, body), |read, (number, value)| match number {
+        1 => (decoded("TypeMeta", value), read.1),
+        _ => (read.0, value),
+    });
+    let mut object = decoded(type_meta["kind"].as_str().unwrap(), raw);
+    object["apiVersion"] = type_meta["apiVersion"].clone();
+    object["kind"] = type_meta["kind"].clone();
+    object
+}
+
+/// Decodes texts and messages, each at most once. Numbers are left out.
+fn decoded(message: &str, bytes: &[u8]) -> Value {
+    let known = fields(message);
+    let texts = read(bytes).map(|(number, bytes)| {
+        let field = known.iter().find(|field| field.number == number).unwrap();
+        let value = match field.of {
+            "string" => Value::from(std::str::from_utf8(bytes).unwrap()),
+            of => decoded(of, bytes),
+        };
+        (field.name.to_owned(), value)
+    });
+    Value::Object(texts.collect())
+}
+
+/// Returns the fields that have a length.
+fn read(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    std::iter::from_fn(move || {
+        loop {
+            if bytes.is_empty() {
+                return None;
+            }
+            let key = prost::decode_length_delimiter(&mut bytes).unwrap();
+            let length = prost::decode_length_delimiter(&mut bytes).unwrap();
+            if key & 7 == 2 {
+                let (value, rest) = bytes.split_at(length);
+                bytes = rest;
+                return Some((u64::try_from(key >> 3).unwrap(), value));
+            }
+        }
+    })
 }
 
 pub fn message(name: &str, value: &Value) -> Vec<u8> {
