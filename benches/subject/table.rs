@@ -68,7 +68,7 @@ impl<T: NftTable> NftTable for CountedTable<T> {
         let result = self.log.watch(|| self.table.fill(&change, &mut more.inspect(|_| added += 1)), |_| {});
         let before = Allocated::by_this_thread();
         let mut seen = self.log.lock();
-        seen.asked.elements += change.add_elements.len() + change.delete_elements.len() + added;
+        seen.asked.elements += change.elements() + added;
         seen.asked.rules += change.rules();
         seen.asked.chains += change.add_chains.len() + change.write_rules.len();
         seen.asked.removed_chains += change.delete_chains.len();

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
-use crate::model::Family;
+use crate::model::{Family, FlowFate, ServiceAnnotation};
 use crate::port_range::PortRange;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -216,6 +217,10 @@ pub struct Config {
     pub port_range: PortRange,
     /// Whether nftables mode uses a flowtable (`nftables.flowtable`).
     pub flowtable: bool,
+    /// The fate of established connections, unless a Service's annotation asks for another one (`flowFate`).
+    pub flow_fate: FlowFate,
+    /// The annotations of Services that have an effect (`serviceAnnotations`).
+    pub annotations: BTreeSet<ServiceAnnotation>,
 }
 
 impl Config {
@@ -245,6 +250,8 @@ impl Config {
             gates: FeatureGates::default(),
             port_range: PortRange::default(),
             flowtable: false,
+            flow_fate: FlowFate::Keep,
+            annotations: ServiceAnnotation::ALL.into(),
         }
     }
 }

@@ -67,6 +67,7 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
         external_policy: TrafficPolicy::Cluster,
         affinity: None,
         health_check_node_port: None,
+        flow_fate: None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! `nft` stores types in two numbers, or as expressions (`typeof`) in user data; the kernel ignores them.
 
 use crate::family::Family;
-use crate::rule::{MetaKey, Numgen, PayloadBase, Register, Rule};
+use crate::rule::{CtDirection, CtKey, MetaKey, Numgen, PayloadBase, Register, Rule};
 
 /// `enum nftnl_udata_set_types` in libnftnl's `udata.h`.
 const KEY_BYTE_ORDER: u8 = 0;
@@ -20,6 +20,7 @@ const BIG_ENDIAN: u32 = 2;
 /// `enum expr_types` in `expression.h` of `nft`.
 const PAYLOAD: u32 = 7;
 const META: u32 = 9;
+const CT: u32 = 12;
 const CONCATENATION: u32 = 13;
 const NUMGEN: u32 = 23;
 /// `enum proto_desc_id` in `proto.h` of `nft`.
@@ -40,6 +41,14 @@ pub enum KeyField {
     Protocol,
     /// `th dport`.
     DestinationPort,
+    /// `ct original ip daddr` or `ct original ip6 daddr`.
+    OriginalDestination,
+    /// `ct original proto-dst`.
+    OriginalDestinationPort,
+    /// `ct reply ip saddr` or `ct reply ip6 saddr`.
+    ReplySource,
+    /// `ct reply proto-src`.
+    ReplySourcePort,
     /// `numgen random mod N`.
     Random(u32),
 }
@@ -48,9 +57,11 @@ impl KeyField {
     /// Returns the bytes without padding.
     pub fn length(self, family: Family) -> u32 {
         match self {
-            KeyField::Source | KeyField::Destination => address(family),
+            KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource => {
+                address(family)
+            }
             KeyField::Protocol => 1,
-            KeyField::DestinationPort => 2,
+            KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort => 2,
             KeyField::Random(_) => 4,
         }
     }
@@ -58,10 +69,13 @@ impl KeyField {
     /// `enum datatypes` in `datatype.h` of `nft`.
     fn datatype(self, family: Family) -> u32 {
         match (self, family) {
-            (KeyField::Source | KeyField::Destination, Family::Ipv6) => 8,
-            (KeyField::Source | KeyField::Destination, _) => 7,
+            (
+                KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource,
+                Family::Ipv6,
+            ) => 8,
+            (KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource, _) => 7,
             (KeyField::Protocol, _) => 12,
-            (KeyField::DestinationPort, _) => 13,
+            (KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort, _) => 13,
             (KeyField::Random(_), _) => 4,
         }
     }
@@ -75,8 +89,27 @@ impl KeyField {
             }
             KeyField::Protocol => rule.meta(MetaKey::L4PROTO, to),
             KeyField::DestinationPort => rule.payload(PayloadBase::Transport, 2, 2, to),
+            KeyField::OriginalDestination
+            | KeyField::OriginalDestinationPort
+            | KeyField::ReplySource
+            | KeyField::ReplySourcePort => {
+                let (key, direction) = self.connection(family);
+                rule.ct_of(key, direction, to)
+            }
             KeyField::Random(modulus) => rule.numgen(Numgen::Random, modulus, 0, to),
         };
+    }
+
+    /// Returns key and direction of a connection's field.
+    fn connection(self, family: Family) -> (CtKey, CtDirection) {
+        match (self, family) {
+            (KeyField::ReplySource, Family::Ipv6) => (CtKey::SRC_IP6, CtDirection::Reply),
+            (KeyField::ReplySource, _) => (CtKey::SRC_IP, CtDirection::Reply),
+            (KeyField::ReplySourcePort, _) => (CtKey::PROTO_SRC, CtDirection::Reply),
+            (KeyField::OriginalDestinationPort, _) => (CtKey::PROTO_DST, CtDirection::Original),
+            (_, Family::Ipv6) => (CtKey::DST_IP6, CtDirection::Original),
+            (_, _) => (CtKey::DST_IP, CtDirection::Original),
+        }
     }
 
     /// Encodes the field for `typeof`.
@@ -90,6 +123,16 @@ impl KeyField {
             (KeyField::Destination, _) => payload(IP, 12),
             (KeyField::Protocol, _) => typeof_of(META, &number(0, MetaKey::L4PROTO.0)),
             (KeyField::DestinationPort, _) => payload(TRANSPORT, 2),
+            (
+                KeyField::OriginalDestination
+                | KeyField::OriginalDestinationPort
+                | KeyField::ReplySource
+                | KeyField::ReplySourcePort,
+                _,
+            ) => {
+                let (key, direction) = self.connection(family);
+                typeof_of(CT, &[number(0, key.0), number(1, u32::from(direction as u8))].concat())
+            }
             (KeyField::Random(modulus), _) => {
                 let random = Numgen::Random as u32;
                 typeof_of(NUMGEN, &[number(0, random), number(1, modulus), number(2, 0)].concat())

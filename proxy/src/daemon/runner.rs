@@ -16,6 +16,7 @@ use super::deleted_rules::{DeletedRules, DeletionLine};
 use super::disputes::Disputes;
 use super::failures::SyncFailures;
 use super::flows::{FlowCleanup, filters};
+use super::ignored_fates::ReportedFates;
 use super::other_machines::OtherMachines;
 use super::refusals::Refusals;
 use super::schedule::Schedule;
@@ -78,6 +79,7 @@ struct RunningFamily<M, C> {
     deleted_rules: DeletedRules,
     refusals: Refusals,
     other_machines: OtherMachines,
+    ignored_fates: ReportedFates,
     spared_ranges: SparedRanges,
     cleanup: Option<FlowCleanup>,
     seen: AppliedVersions,
@@ -97,6 +99,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             deleted_rules: DeletedRules::default(),
             refusals: Refusals::default(),
             other_machines: OtherMachines::default(),
+            ignored_fates: ReportedFates::default(),
             spared_ranges: SparedRanges::default(),
             cleanup: None,
             runner: self,
@@ -278,6 +281,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         let spared = self.spared_ranges.note(proxy.service_ranges().spared);
         spared.iter().for_each(|sentence| warn!(%family, "{sentence}"));
         self.other_machines.note(family, proxy.published_of_other_machines(), events);
+        self.ignored_fates.note(family, proxy.ignored_fates(), events);
         let disputed = proxy.take_disputes();
         if !disputed.is_empty() {
             let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);

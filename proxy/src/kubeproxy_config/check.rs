@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -7,8 +8,8 @@ use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration, gates};
 use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice};
 use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
-use crate::model::{Family, parse_ip};
-use crate::plan::PodSource;
+use crate::model::{Family, FlowFate, ServiceAnnotation, parse_ip};
+use crate::plan::{FateIgnored, PodSource};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldProblem {
@@ -60,6 +61,8 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         ipvs: ipvs(&from.ipvs)?,
         gates: gates::checked(&from.feature_gates, mode)?,
         flowtable: from.nftables.flowtable && mode == Mode::Nftables,
+        flow_fate: flow_fate(from, mode)?,
+        annotations: annotations(&from.service_annotations)?,
         port_range: from.port_range.parse().or_else(|problem: String| wrong("portRange", problem))?,
     })
 }
@@ -251,6 +254,28 @@ fn node_port_addresses(entries: &[String], mode: Mode) -> Checked<NodePortAddres
     })
 }
 
+fn flow_fate(from: &KubeProxyConfiguration, mode: Mode) -> Checked<FlowFate> {
+    let fate = from.flow_fate.parse().or_else(|problem: String| wrong("flowFate", problem))?;
+    match FateIgnored::by_mode(mode, from.nftables.flowtable).filter(|_| fate != FlowFate::Keep) {
+        Some(why) => wrong("flowFate", format!("{fate} cannot be had here: {why}")),
+        None => Ok(fate),
+    }
+}
+
+fn annotations(names: &[String]) -> Checked<BTreeSet<ServiceAnnotation>> {
+    let mut allowed = BTreeSet::new();
+    for name in names.iter().map(|name| name.trim()) {
+        match name {
+            "all" => allowed.extend(ServiceAnnotation::ALL),
+            name => {
+                let named = ServiceAnnotation::named(name);
+                allowed.insert(named.or_else(|problem| wrong("serviceAnnotations", problem))?);
+            }
+        }
+    }
+    Ok(allowed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,7 +294,7 @@ mod tests {
     #[test]
     fn invalid_values_are_reported_with_their_field() {
         type Change = fn(&mut KubeProxyConfiguration);
-        let table: [(&str, Change, &str); 17] = [
+        let table: [(&str, Change, &str); 21] = [
             ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
             ("mode", |c| c.mode = "x".into(), "none of"),
             ("iptables.masqueradeBit", |c| c.iptables.masquerade_bit = 32, "32 is not from 0 to 31"),
@@ -286,6 +311,14 @@ mod tests {
             ("detectLocal.bridgeInterface", |c| c.detect_local_mode = "BridgeInterface".into(), "is needed"),
             ("nodePortAddresses", |c| c.node_port_addresses = vec!["10.0.0.1".into()], "no range"),
             ("portRange", |c| c.port_range = "9-1".into(), "no range of ports"),
+            ("flowFate", |c| c.flow_fate = "rest".into(), "none of keep, reset and drain=TIME"),
+            ("flowFate", |c| c.flow_fate = "reset".into(), "iptables mode keeps connections"),
+            (
+                "flowFate",
+                |c| (c.mode, c.flow_fate, c.nftables.flowtable) = ("nftables".into(), "reset".into(), true),
+                "past the rules",
+            ),
+            ("serviceAnnotations", |c| c.service_annotations = vec!["x".into()], "no annotation of svcproxy"),
             ("logging.format", |c| c.logging.format = "xml".into(), "neither text nor json"),
         ];
         for (field, change, problem) in table {

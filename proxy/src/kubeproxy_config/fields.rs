@@ -123,6 +123,8 @@ pub const FIELDS: &[ConfigField] = &[
     flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API report every change"), "How often objects of the API are listed again"),
     flag("portRange", "proxy-port-range", Text, Different("kube-proxy has no userspace mode any more, and ignores it; empty: 61000-65535"), "Userspace mode: ports to listen on, as FIRST-LAST, FIRST+MORE or a single one"),
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
+    flag("flowFate", "flow-fate", Text, Different("not upstream's; an error in iptables and IPVS mode and with nftables.flowtable"), "Established TCP connections whose endpoint no longer serves their Service: keep, reset at the next packet, or drain=TIME, which resets them after that time; see [svcproxy.md](svcproxy.md#established-connections)"),
+    flag("serviceAnnotations", "service-annotations", List, Different("not upstream's; an annotation that is not allowed is a warning and an Event"), "Annotations of Services that have an effect: names without the prefix svcproxy/, or all; an empty list: none"),
 ];
 
 /// Flags that set no field: name, help, support.

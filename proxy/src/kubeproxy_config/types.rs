@@ -39,6 +39,10 @@ pub struct KubeProxyConfiguration {
     pub config_sync_period: GoDuration,
     pub port_range: String,
     pub windows_run_as_service: bool,
+    /// Exists only in this proxy.
+    pub flow_fate: String,
+    /// Exists only in this proxy.
+    pub service_annotations: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -151,6 +155,7 @@ pub struct ConntrackConfiguration {
     pub udp_stream_timeout: GoDuration,
 }
 
+const KEEP: &str = "keep";
 const SYNC_PERIOD: GoDuration = GoDuration::seconds(30);
 const MIN_SYNC_PERIOD: GoDuration = GoDuration::seconds(1);
 const CONFIG_SYNC_PERIOD: GoDuration = GoDuration::seconds(15 * 60);
@@ -193,6 +198,8 @@ impl KubeProxyConfiguration {
             config_sync_period: CONFIG_SYNC_PERIOD,
             port_range: String::new(),
             windows_run_as_service: false,
+            flow_fate: KEEP.to_owned(),
+            service_annotations: vec!["all".to_owned()],
         };
         empty.fill();
         empty
@@ -308,6 +315,7 @@ impl KubeProxyConfiguration {
         text(&mut self.detect_local_mode, "ClusterCIDR");
         text(&mut self.client_connection.content_type, CONTENT_TYPE);
         text(&mut self.logging.format, "text");
+        text(&mut self.flow_fate, KEEP);
         if self.client_connection.qps == 0.0 {
             self.client_connection.qps = 5.0;
         }

@@ -16,6 +16,7 @@ use crate::habits::{self, Habit};
 use crate::model::{Change, Family, ObjectKey, ServicePortName};
 use crate::mutants;
 use crate::plan::conntrack_index::ConntrackIndex;
+use crate::plan::flow_fate::{FatePolicy, IgnoredFates, memory};
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::node::primary_address;
 use crate::plan::other_machines::{PublishedAddresses, other_machines};
@@ -45,6 +46,7 @@ struct PlanRecords {
     checks: HealthCheckTracker,
     summary: PlanSummary,
     published: PublishedAddresses,
+    ignored_fates: IgnoredFates,
 }
 
 impl PlanRecords {
@@ -52,6 +54,7 @@ impl PlanRecords {
         self.checks.record(name, plan);
         self.summary.record(name, plan);
         self.published.record(name, plan);
+        self.ignored_fates.record(name, plan);
     }
 }
 
@@ -98,10 +101,14 @@ impl<M: Mode> FamilyProxy<M> {
 
     /// Changes only memory; [`FamilyProxy::sync`] writes to the kernel.
     pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
+        let lost_flows = memory(&self.config, &self.state);
         for change in changes {
             self.state.apply(mutants::change(change).as_ref().unwrap_or(change));
         }
         self.pending.merge(self.state.take_changed());
+        if memory(&self.config, &self.state) != lost_flows {
+            self.mode.require_full_sync();
+        }
         if self.state.take_other_machines_changed() {
             self.find_other_machines();
         }
@@ -206,14 +213,19 @@ impl<M: Mode> FamilyProxy<M> {
         &self.records.published
     }
 
+    pub fn ignored_fates(&self) -> &IgnoredFates {
+        &self.records.ignored_fates
+    }
+
     pub fn service_ranges(&self) -> ServiceRanges {
         service_ranges(&self.config, self.state.node(), self.state.service_cidrs())
     }
 
     pub fn node_plan(&self) -> NodePlan {
         let service_ranges = self.service_ranges().dropped;
+        let lost_flows = memory(&self.config, &self.state);
         let plan = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
-        let mut plan = NodePlan { service_ranges, ..plan };
+        let mut plan = NodePlan { service_ranges, lost_flows, ..plan };
         mutants::node_plan(&mut plan);
         plan
     }
@@ -283,6 +295,7 @@ impl<M: Mode> FamilyProxy<M> {
         let FamilyProxy { config, state, addresses, other_machines, mode, companions, records, .. } = self;
         records.checks.retain(|name| state.service_port(name).is_some());
         (records.summary, records.published) = (PlanSummary::default(), PublishedAddresses::default());
+        records.ignored_fates = IgnoredFates::default();
         let planner = Planner { config, state, addresses, other_machines };
         let plans = RecordingPlans { planner, records: RefCell::new(records) };
         companions.iter_mut().for_each(|companion| companion.full(addresses, &plans));
@@ -338,6 +351,7 @@ impl Planner<'_> {
             primary: primary_address(self.config, self.state.family(), self.state.node(), self.addresses),
             masquerade_all: self.config.masquerade_all,
             other_machines: self.other_machines,
+            fates: FatePolicy::of(self.config),
         };
         let mut plan = plan_service_port(&port, &endpoints, context);
         mutants::plan(self.state, &port, &endpoints, &mut plan);

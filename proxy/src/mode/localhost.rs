@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
@@ -62,7 +63,7 @@ impl<R: Relays> LocalhostNodePorts<R> {
     /// Closes an unneeded listener, and opens none: another service port may still have the port. Returns whether the
     /// service port is relayed.
     fn update(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> bool {
-        let relayed = plan.and_then(|plan| Some((relayed(plan)?, plan.affinity)));
+        let relayed = plan.and_then(|plan| Some((relayed(plan)?, plan)));
         let node_port = plan.and_then(|plan| plan.external.as_ref()?.node_port);
         if let Some(node_port) = node_port.filter(|_| name.protocol != Protocol::Tcp && !self.warned) {
             self.warned = true;
@@ -83,8 +84,9 @@ impl<R: Relays> LocalhostNodePorts<R> {
             self.waiting.entry(name.clone()).or_default();
         }
         match relayed {
-            Some(((port, backends), affinity)) => {
-                let backends = RelayBackends { cluster: backends.into(), affinity, ..RelayBackends::default() };
+            Some(((port, backends), plan)) => {
+                let backends =
+                    RelayBackends { cluster: backends.into(), local: Arc::default(), ..RelayBackends::of(plan) };
                 self.relays.set_backends(name, Some(backends));
                 self.wanted.insert(name.clone(), port);
             }

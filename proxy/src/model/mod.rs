@@ -1,4 +1,6 @@
+mod annotations;
 mod changes;
+mod flow_fate;
 mod labels;
 
 use std::fmt;
@@ -6,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+pub use annotations::{ANNOTATION_PREFIX, ServiceAnnotation};
 pub use changes::{Batch, Change, ResourceVersions};
+pub use flow_fate::FlowFate;
 pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,9 +21,13 @@ pub struct NftChange {
     pub add_chains: BTreeMap<Name, Chain>,
     /// Existing chains with their new rules.
     pub write_rules: BTreeMap<Name, Vec<Rule>>,
+    /// Deleted before other elements change.
+    pub delete_first: Vec<Element>,
     pub delete_elements: Vec<Element>,
     /// Elements that do not exist, or are in `delete_elements`.
     pub add_elements: Vec<Element>,
+    /// Added after other elements have changed.
+    pub add_last: Vec<Element>,
     pub delete_chains: Vec<Name>,
     pub delete_sets: Vec<Name>,
 }
@@ -34,10 +38,18 @@ impl NftChange {
             && self.add_sets.is_empty()
             && self.add_chains.is_empty()
             && self.write_rules.is_empty()
+            && self.delete_first.is_empty()
             && self.delete_elements.is_empty()
             && self.add_elements.is_empty()
+            && self.add_last.is_empty()
             && self.delete_chains.is_empty()
             && self.delete_sets.is_empty()
+    }
+
+    /// Returns how many elements are added and deleted.
+    pub fn elements(&self) -> usize {
+        let all = [&self.delete_first, &self.delete_elements, &self.add_elements, &self.add_last];
+        all.into_iter().map(Vec::len).sum()
     }
 
     pub fn rules(&self) -> usize {

@@ -78,6 +78,13 @@ impl ElementKey {
         Some(SocketAddr::new(address(before)?, port))
     }
 
+    /// Returns a connection's destination and its endpoint.
+    pub fn as_flow(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let (destination, endpoint) = self.bytes().split_at(usize::from(self.length) / 2);
+        let parse = |half| ElementKey::from_bytes(half).as_endpoint();
+        Some((parse(destination)?, parse(endpoint)?))
+    }
+
     pub fn as_node_port(&self) -> Option<(Protocol, u16)> {
         let (before, port) = ElementKey::split_port(self.bytes())?;
         let [number, ..] = *before else { return None };

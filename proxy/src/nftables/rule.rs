@@ -43,6 +43,8 @@ pub enum Statement {
     },
     New,
     Established,
+    /// Established or new: not the kernel's own reset of a connection, which is related to it.
+    NotRelated,
     /// The connection has had more than this many packets.
     MorePackets(u64),
     Offload(&'static str),
@@ -75,6 +77,8 @@ pub enum Statement {
     Counter,
     /// ICMP port unreachable.
     Reject,
+    /// Answers with a TCP reset, which the connection's NAT translates. Needs an earlier protocol match.
+    Reset,
     Verdict(NftVerdict),
 }
 

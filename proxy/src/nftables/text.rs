@@ -126,10 +126,18 @@ fn type_of(set: &Set, family: Family) -> String {
 
 fn type_text(field: KeyField, family: Family) -> String {
     match (field, family) {
-        (KeyField::Source | KeyField::Destination, Family::V4) => "ipv4_addr",
-        (KeyField::Source | KeyField::Destination, Family::V6) => "ipv6_addr",
+        (
+            KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource,
+            Family::V4,
+        ) => "ipv4_addr",
+        (
+            KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource,
+            Family::V6,
+        ) => "ipv6_addr",
         (KeyField::Protocol, _) => "inet_proto",
-        (KeyField::DestinationPort, _) => "inet_service",
+        (KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort, _) => {
+            "inet_service"
+        }
         (KeyField::Random(_), _) => "integer",
     }
     .to_owned()
@@ -141,6 +149,10 @@ fn field_text(field: KeyField, family: Family) -> String {
         KeyField::Destination => format!("{} daddr", ip(family)),
         KeyField::Protocol => "meta l4proto".to_owned(),
         KeyField::DestinationPort => "th dport".to_owned(),
+        KeyField::OriginalDestination => format!("ct original {} daddr", ip(family)),
+        KeyField::OriginalDestinationPort => "ct original proto-dst".to_owned(),
+        KeyField::ReplySource => format!("ct reply {} saddr", ip(family)),
+        KeyField::ReplySourcePort => "ct reply proto-src".to_owned(),
         KeyField::Random(modulus) => format!("numgen random mod {modulus}"),
     }
 }
@@ -209,7 +221,7 @@ fn common_bits(one: &[u8], other: &[u8]) -> u32 {
 
 fn part_text(field: KeyField, part: &[u8]) -> String {
     match field {
-        KeyField::Source | KeyField::Destination => {
+        KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource => {
             address(part).map(|address| address.to_string()).unwrap_or_default()
         }
         KeyField::Protocol => {
@@ -219,7 +231,7 @@ fn part_text(field: KeyField, part: &[u8]) -> String {
                 .find(|one| one.number() == number)
                 .map_or(number.to_string(), |one| one.to_string())
         }
-        KeyField::DestinationPort => {
+        KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort => {
             <[u8; 2]>::try_from(part).map(|bytes| u16::from_be_bytes(bytes).to_string()).unwrap_or_default()
         }
         KeyField::Random(_) => {
@@ -273,6 +285,7 @@ fn statement_text(statement: &Statement, family: Family) -> String {
         Statement::InSet { key, set, negated } => format!("{} {}@{set}", fields_text(key, family), not(*negated)),
         Statement::New => "ct state new".to_owned(),
         Statement::Established => "ct state established".to_owned(),
+        Statement::NotRelated => "ct state established,new".to_owned(),
         Statement::MorePackets(packets) => format!("ct packets > {packets}"),
         Statement::Offload(flowtable) => format!("flow add @{flowtable}"),
         Statement::Translated => "ct status dnat".to_owned(),
@@ -289,6 +302,7 @@ fn statement_text(statement: &Statement, family: Family) -> String {
         Statement::Masquerade => "masquerade fully-random".to_owned(),
         Statement::Counter => "counter".to_owned(),
         Statement::Reject => "reject".to_owned(),
+        Statement::Reset => "reject with tcp reset".to_owned(),
         Statement::Verdict(verdict) => verdict_text(verdict),
     }
 }

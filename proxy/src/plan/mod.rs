@@ -4,7 +4,9 @@
 pub mod advice;
 pub mod backends;
 pub mod conntrack_index;
+pub mod flow_fate;
 pub mod health;
+pub mod lost_flows;
 pub mod node;
 pub mod other_machines;
 pub mod service_port;
@@ -16,9 +18,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::model::{Family, Protocol, ServicePortName};
+use crate::model::{Family, FlowFate, Frontend, Protocol, ServicePortName};
 
 pub use backends::HintsIgnored;
+pub use flow_fate::FateIgnored;
 pub use node::{ServiceRanges, plan_node, service_ranges};
 pub use service_port::plan_service_port;
 
@@ -117,9 +120,11 @@ pub struct ServicePortPlan {
     /// Local backends that may connect to themselves without an action's masquerade, for modes with one rule for all
     /// hairpins. Sorted, without duplicates.
     pub hairpins: Vec<IpAddr>,
-    /// The servers to which existing flows may stay, sorted: serving endpoints for UDP, all for SCTP ([`stale_flows`]),
-    /// none for TCP.
+    /// The servers to which existing flows may stay, sorted: serving endpoints for UDP, all for SCTP ([`stale_flows`]);
+    /// serving endpoints for TCP unless its fate is [`FlowFate::Keep`].
     pub serving: Vec<SocketAddr>,
+    pub flow_fate: FlowFate,
+    pub fate_ignored: Option<FateIgnored>,
     pub affinity: Option<Duration>,
     /// `None`: another Service has the cluster IP.
     pub internal: Option<ClusterIpFrontend>,
@@ -146,6 +151,15 @@ impl ServicePortPlan {
 
     pub fn protocol(&self) -> Protocol {
         self.name.protocol
+    }
+
+    pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
+        let external =
+            self.external.iter().flat_map(|external| external.external_ips.iter().chain(&external.load_balancer_ips));
+        let addresses = self.internal.iter().map(|internal| &internal.address).chain(external);
+        let node_port = self.external.as_ref().and_then(|external| external.node_port);
+        let addresses = addresses.map(|ip| Frontend::Address(SocketAddr::new(*ip, self.port)));
+        addresses.chain(node_port.map(Frontend::NodePort))
     }
 }
 
@@ -196,4 +210,6 @@ pub struct NodePlan {
     pub drop_invalid: bool,
     /// [`ServiceRanges::dropped`], without overlaps: packets to their addresses that are no cluster IPs are dropped.
     pub service_ranges: Vec<IpNet>,
+    /// How long lost flows are remembered, if any service port may reset them ([`flow_fate::memory`]).
+    pub lost_flows: Option<Duration>,
 }

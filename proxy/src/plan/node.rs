@@ -22,6 +22,7 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         guard_loopback: family == Family::V4 && routes_loopback(config),
         drop_invalid: !config.tcp_be_liberal,
         service_ranges: Vec::new(),
+        lost_flows: None,
     }
 }
 
@@ -73,6 +74,20 @@ fn without(range: IpNet, other: &IpNet) -> Vec<IpNet> {
     }
     let halves = if range.contains(other) { range.subnets(range.prefix_len() + 1).ok() } else { None };
     halves.map_or_else(|| vec![range], |halves| halves.flat_map(|half| without(half, other)).collect())
+}
+
+/// Returns the addresses at which node ports are reached from outside the loopback and link-local ranges.
+pub fn node_port_addresses(node: &NodePlan, addresses: &NodeAddresses) -> Vec<IpAddr> {
+    let all = match &node.node_ports {
+        NodePortScope::EveryLocalAddress { .. } => &addresses.local,
+        NodePortScope::Addresses(addresses) => addresses,
+    };
+    let is_link_local = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let usable = |ip: &&IpAddr| Family::of(ip) == node.family && !ip.is_loopback() && !is_link_local(ip);
+    all.iter().filter(usable).copied().collect()
 }
 
 /// Whether node ports are on 127.0.0.1, which requires `route_localnet` and its guard: unless `nodePortAddresses` names

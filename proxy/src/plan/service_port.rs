@@ -2,11 +2,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::backends::{ChosenBackends, choose, ready_local};
+use super::flow_fate::FatePolicy;
 use super::stale_flows::{keeps_flows, needs_conntrack_cleanup};
 use super::{
     AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, HealthCheck,
     Masquerade, NoLocalEndpoints, ServicePortPlan, ShortCircuit,
 };
+use crate::model::{FlowFate, Protocol};
 use crate::state::NodeInfo;
 use crate::state::endpoints::Endpoint;
 use crate::state::service::{ServicePort, TrafficPolicy};
@@ -19,6 +21,7 @@ pub struct PlanContext<'a> {
     pub masquerade_all: bool,
     /// See [`super::other_machines`].
     pub other_machines: &'a BTreeSet<IpAddr>,
+    pub fates: FatePolicy,
 }
 
 pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: PlanContext<'_>) -> ServicePortPlan {
@@ -26,6 +29,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
     let internal_verdict = verdict(port.internal_policy, &backends);
     let external_verdict = verdict(port.external_policy, &backends);
     let external = port.externally_accessible().then(|| plan_external(port, &backends, external_verdict, context));
+    let (flow_fate, fate_ignored) = context.fates.decide(port);
     let short_circuits = external.as_ref().is_some_and(|external| external.short_circuit.is_some());
     ServicePortPlan {
         name: port.name.clone(),
@@ -48,7 +52,9 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
         external,
         hints_ignored: backends.hints_ignored,
         hairpins: hairpins(&backends, endpoints, short_circuits),
-        serving: serving(port, endpoints),
+        serving: serving(port.name.protocol, flow_fate, endpoints),
+        flow_fate,
+        fate_ignored,
         cluster_backends: backends.cluster,
         local_backends: backends.local,
     }
@@ -68,11 +74,11 @@ fn hairpins(backends: &ChosenBackends, endpoints: &[Endpoint], short_circuits: b
     addresses
 }
 
-fn serving(port: &ServicePort, endpoints: &[Endpoint]) -> Vec<SocketAddr> {
-    if !needs_conntrack_cleanup(port.name.protocol) {
+fn serving(protocol: Protocol, fate: FlowFate, endpoints: &[Endpoint]) -> Vec<SocketAddr> {
+    if !needs_conntrack_cleanup(protocol) && fate == FlowFate::Keep {
         return Vec::new();
     }
-    endpoints.iter().filter(|endpoint| keeps_flows(port.name.protocol, endpoint)).map(|e| e.address).collect()
+    endpoints.iter().filter(|endpoint| keeps_flows(protocol, endpoint)).map(|e| e.address).collect()
 }
 
 pub fn internal_masquerade(masquerade_all: bool) -> Masquerade {

@@ -81,6 +81,7 @@ mod tests {
             primary: None,
             masquerade_all: false,
             other_machines: &no_machines,
+            fates: crate::plan::flow_fate::FatePolicy::default(),
         };
         plan_service_port(&port, endpoints, context)
     }

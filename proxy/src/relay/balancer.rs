@@ -1,8 +1,11 @@
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
 
 use super::RelayBackends;
 use super::clients::AffinityClients;
+use crate::model::FlowFate;
 use crate::plan::BackendSet;
 
 pub const MOST_TRIES: usize = 8;
@@ -12,6 +15,8 @@ pub struct Balancer {
     backends: RelayBackends,
     last: [Option<SocketAddr>; 2],
     clients: AffinityClients,
+    /// Tells connections of changes, unless all of them are kept.
+    changes: watch::Sender<()>,
 }
 
 impl Balancer {
@@ -23,7 +28,26 @@ impl Balancer {
             // Binary search: clients may outnumber backends a thousandfold.
             [BackendSet::Cluster, BackendSet::Local].iter().any(|set| backends.set(*set).binary_search(backend).is_ok())
         });
+        let may_end = [&self.backends, &backends].iter().any(|backends| backends.flow_fate != FlowFate::Keep);
         self.backends = backends;
+        if may_end {
+            self.changes.send_replace(());
+        }
+    }
+
+    /// Ends what a deleted service port has: it keeps no backend, and its connections' fate.
+    pub fn remove_backends(&mut self) {
+        let flow_fate = self.backends.flow_fate;
+        self.set_backends(RelayBackends { flow_fate, ..RelayBackends::default() });
+    }
+
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Returns how long connections to this backend are kept, if it is lost and they are not kept for good.
+    pub fn delay_of_lost(&self, backend: &SocketAddr) -> Option<Duration> {
+        self.backends.flow_fate.delay().filter(|_| !self.serves(backend))
     }
 
     pub fn serves(&self, backend: &SocketAddr) -> bool {
@@ -69,8 +93,6 @@ impl Balancer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn backend(number: u8) -> SocketAddr {

@@ -134,7 +134,12 @@ impl Relays for RelayEngine {
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>) {
         let is_gone = backends.is_none();
         let balancer = self.balancers.entry(name.clone()).or_default();
-        balancer.lock().unwrap_or_else(PoisonError::into_inner).set_backends(backends.unwrap_or_default());
+        let mut choice = balancer.lock().unwrap_or_else(PoisonError::into_inner);
+        match backends {
+            Some(backends) => choice.set_backends(backends),
+            None => choice.remove_backends(),
+        }
+        drop(choice);
         if is_gone {
             self.balancers.remove(name);
         }

@@ -10,6 +10,7 @@ pub mod engine;
 mod fake;
 pub mod limiter;
 pub mod limits;
+mod lost_backend;
 pub mod pipes;
 pub mod sockets;
 pub mod stats;
@@ -20,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::ServicePortName;
+use crate::model::{FlowFate, ServicePortName};
 use crate::plan::{BackendSet, ServicePortPlan};
 
 pub use engine::RelayEngine;
@@ -37,7 +38,10 @@ pub struct Listener {
 pub struct RelayBackends {
     pub cluster: Arc<[SocketAddr]>,
     pub local: Arc<[SocketAddr]>,
+    /// Sorted.
     pub serving: Arc<[SocketAddr]>,
+    /// What becomes of TCP connections whose backend no longer serves.
+    pub flow_fate: FlowFate,
     pub affinity: Option<Duration>,
 }
 
@@ -47,6 +51,7 @@ impl RelayBackends {
             cluster: plan.cluster_backends.clone().into(),
             local: plan.local_backends.clone().into(),
             serving: plan.serving.clone().into(),
+            flow_fate: plan.flow_fate,
             affinity: plan.affinity,
         }
     }
@@ -70,7 +75,8 @@ pub enum ListenError {
 }
 
 pub trait Relays {
-    /// Replaces backends. Connections continue; UDP associations end if their backend stops serving.
+    /// Replaces backends. UDP associations end if their backend stops serving, TCP connections as their fate says; the
+    /// last fate counts where the service port is deleted.
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>);
 
     fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError>;

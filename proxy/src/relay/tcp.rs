@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use super::balancer::Balancer;
 use super::engine::RelayShared;
 use super::limiter::{Activity, ConnectionSlot};
+use super::lost_backend::lost;
 use super::pipes::flow;
 use super::sockets::{prepare, reset};
 use super::stats::RelayStats;
@@ -99,7 +100,7 @@ async fn serve_connection(client: &TcpStream, peer: SocketAddr, context: &Listen
         }
     };
     match connected {
-        Some(backend) => relay(client, &backend, context, slot.activity()).await,
+        Some((address, backend)) => relay(client, (address, &backend), context, slot.activity()).await,
         None => {
             context.stats.failed.inc();
             reset(client);
@@ -107,7 +108,7 @@ async fn serve_connection(client: &TcpStream, peer: SocketAddr, context: &Listen
     }
 }
 
-async fn connect(peer: SocketAddr, context: &ListenerContext) -> Option<TcpStream> {
+async fn connect(peer: SocketAddr, context: &ListenerContext) -> Option<(SocketAddr, TcpStream)> {
     let client = peer.ip().to_canonical();
     let mut candidates = context.choice().candidates(context.set, client, std::time::Instant::now());
     candidates.truncate(mutants::most_endpoints());
@@ -118,7 +119,7 @@ async fn connect(peer: SocketAddr, context: &ListenerContext) -> Option<TcpStrea
         match timeout(patience, TcpStream::connect(*backend)).await {
             Ok(Ok(stream)) => {
                 context.choice().record_connection(client, *backend, std::time::Instant::now());
-                return Some(stream);
+                return Some((*backend, stream));
             }
             Ok(Err(error)) => {
                 debug!(%backend, %error, "a backend refused a connection");
@@ -155,7 +156,12 @@ pub struct TcpTimeouts {
     pub half_closed: Duration,
 }
 
-async fn relay(client: &TcpStream, backend: &TcpStream, context: &ListenerContext, activity: &Activity) {
+async fn relay(
+    client: &TcpStream,
+    (address, backend): (SocketAddr, &TcpStream),
+    context: &ListenerContext,
+    activity: &Activity,
+) {
     prepare(backend);
     activity.touch(Instant::now());
     let moved = |bytes| {
@@ -173,6 +179,7 @@ async fn relay(client: &TcpStream, backend: &TcpStream, context: &ListenerContex
             context.stats.evicted.inc();
             Err(io::ErrorKind::ConnectionAborted.into())
         }
+        () = lost(&context.balancer, address) => Err(io::ErrorKind::ConnectionAborted.into()),
         () = idle(activity, &context.shared.timeouts) => {
             context.stats.idle.inc();
             Err(io::ErrorKind::TimedOut.into())

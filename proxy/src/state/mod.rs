@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::habits::{self, Habit};
-use crate::model::{Change, Family, ObjectKey, ServicePortName, parse_ip};
+use crate::model::{Change, Family, FlowFate, ObjectKey, ServicePortName, parse_ip};
 use crate::removed_objects::RemovedObjects;
 pub use changed::ChangedPorts;
 use claims::{Claim, Claims, CreationTime, Dispute, KnownService};
@@ -82,6 +82,7 @@ pub struct State {
     changed: BTreeSet<ServicePortName>,
     node_changed: bool,
     service_cidrs_changed: bool,
+    flow_fate_asked: bool,
     triggers: Triggers,
     removed_objects: RemovedObjects,
 }
@@ -103,6 +104,7 @@ impl State {
             changed: BTreeSet::new(),
             node_changed: false,
             service_cidrs_changed: false,
+            flow_fate_asked: false,
             triggers: Triggers::default(),
             removed_objects: RemovedObjects::default(),
         }
@@ -145,6 +147,8 @@ impl State {
                 if !self.external_ips {
                     ports.iter_mut().for_each(|port| port.external_ips = Vec::new());
                 }
+                self.flow_fate_asked |=
+                    ports.iter().any(|port| port.flow_fate.is_some_and(|fate| fate != FlowFate::Keep));
                 let created = service.as_ref().and_then(|s| s.metadata.creation_timestamp.as_ref());
                 let age = created.map_or(CreationTime::Unknown, |time| CreationTime::Since(time.0));
                 self.replace_service(key, KnownService { age, ports });
@@ -188,6 +192,12 @@ impl State {
         let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
         let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
         self.other_nodes.values().flatten().copied().chain(servers)
+    }
+
+    /// Whether a Service has ever asked for another fate of its connections than [`FlowFate::Keep`]. It stays true when
+    /// the Service is deleted, because its connections have not ended then.
+    pub fn flow_fate_asked(&self) -> bool {
+        self.flow_fate_asked
     }
 
     pub fn take_other_machines_changed(&mut self) -> bool {

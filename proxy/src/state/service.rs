@@ -6,7 +6,9 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 pub use crate::model::Frontend;
-use crate::model::{Family, LABEL_PROXY_NAME, ObjectKey, Protocol, ServicePortName, parse_ip};
+use crate::model::{
+    Family, FlowFate, LABEL_PROXY_NAME, ObjectKey, Protocol, ServiceAnnotation, ServicePortName, parse_ip,
+};
 
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
@@ -35,6 +37,8 @@ pub struct ServicePort {
     pub affinity: Option<Duration>,
     /// The health check's port, only under policy Local.
     pub health_check_node_port: Option<u16>,
+    /// What an annotation asks for.
+    pub flow_fate: Option<FlowFate>,
 }
 
 impl ServicePort {
@@ -98,6 +102,9 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
     source_ranges.sort_unstable();
     source_ranges.dedup();
 
+    let annotations = service.metadata.annotations.as_ref();
+    let flow_fate = annotations.and_then(|all| all.get(ServiceAnnotation::FlowFate.key())?.parse().ok());
+
     let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
         name,
         cluster_ip: Some(cluster_ip),
@@ -110,6 +117,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         external_policy: external_policy(spec),
         affinity: affinity(spec),
         health_check_node_port: health_check_node_port(spec),
+        flow_fate,
     };
     let ports = spec.ports.iter().flatten();
     let mut ports: Vec<ServicePort> = ports

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use svcproxy::config::{
 };
 use svcproxy::kernel::ipvs::Timeouts;
 use svcproxy::kubeproxy_config::{self, KubeProxyConfiguration};
-use svcproxy::model::Family;
+use svcproxy::model::{Family, FlowFate};
 
 #[derive(Parser)]
 struct TestCommandLine {
@@ -135,7 +136,7 @@ fn every_field_reaches_the_proxy() {
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
          tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n\
-         featureGates: {{AllowServiceExternalIPs: false}}\n"
+         featureGates: {{AllowServiceExternalIPs: false}}\nflowFate: keep\nserviceAnnotations: []\n"
     );
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy", "--ipvs-drain-limit=90s"])
@@ -187,6 +188,8 @@ fn every_field_reaches_the_proxy() {
         gates: FeatureGates { service_external_ips: false, ..FeatureGates::default() },
         port_range: "9000-9009".parse().unwrap(),
         flowtable: false,
+        flow_fate: FlowFate::Keep,
+        annotations: BTreeSet::new(),
     };
     assert_eq!(config, expected);
 

@@ -19,6 +19,7 @@ mod ipvs;
 mod ipvs_published;
 mod kernel_addresses;
 mod kernel_conntrack;
+mod kernel_flow_fate;
 mod kernel_flowtable;
 mod kernel_iptables;
 mod kernel_iptables_nft;

@@ -365,3 +365,66 @@ fn an_inherited_chain_gets_the_rules_of_the_new_settings() {
     settle(&mut next);
     assert_eq!(meaning(&content(&mut next)), meaning(&content(&mut clean)));
 }
+
+fn fated(name: &str, cluster_ip: &str, fate: Option<&str>) -> Change {
+    let annotations = fate.map_or(json!({}), |fate| json!({ "svcproxy/flow-fate": fate }));
+    let spec = json!({ "type": "NodePort", "clusterIP": cluster_ip, "ports": [{ "port": 80, "nodePort": 30080 }] });
+    let service = json!({ "metadata": { "name": name, "annotations": annotations }, "spec": spec });
+    Change::Service(key(name), Some(testing::object(service)))
+}
+
+fn lost_flows(proxy: &mut NftablesProxy) -> Vec<String> {
+    let content = content(proxy);
+    let lost = content.elements.keys().filter(|(set, _)| *set == "lost-flows");
+    let flows = lost.map(|(_, key)| key.as_flow().unwrap());
+    flows.map(|(destination, endpoint)| format!("{destination} {endpoint}")).collect()
+}
+
+#[test]
+fn lost_flows_are_in_the_transaction_that_removes_the_endpoint() {
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
+    let hosts = |hosts: &[&str]| testing::slice_of_hosts("web", hosts, "TCP");
+    proxy.apply(&[fated("web", "10.96.0.1", None), hosts(&["10.244.1.1", "10.244.1.2"])]);
+    proxy.sync().unwrap();
+    assert!(!content(&mut proxy).sets.contains_key("lost-flows"), "nothing changes before a Service asks");
+    proxy.apply(&[fated("web", "10.96.0.1", Some("reset"))]);
+    assert!(proxy.sync().unwrap().full);
+    assert!(content(&mut proxy).sets.contains_key("lost-flows"));
+    assert!(proxy.mode().table().changes.last().unwrap().table == TableAction::Keep, "the table stays");
+    proxy.apply(&[hosts(&["10.244.1.2"])]);
+    let before = proxy.mode().table().changes.len();
+    assert!(!proxy.sync().unwrap().full);
+    assert_eq!(proxy.mode().table().changes.len(), before + 1);
+    let first = ["10.96.0.1:80 10.244.1.1:8080", "172.18.0.2:30080 10.244.1.1:8080"];
+    assert_eq!(lost_flows(&mut proxy), first);
+    proxy.require_full_sync();
+    assert_eq!(proxy.sync().unwrap().changes, 0);
+    // The next proxy finds both what was reset, and what was lost meanwhile.
+    let mut next = self::proxy(proxy.mode().table().clone());
+    next.apply(&[fated("web", "10.96.0.1", Some("reset")), hosts(&["10.244.1.3"])]);
+    next.sync().unwrap();
+    let second = first.map(|flow| flow.replace("1.1:", "1.2:"));
+    let all = [first[0], &second[0], first[1], &second[1]];
+    assert_eq!(lost_flows(&mut next), all);
+    next.apply(&[hosts(&["10.244.1.1"])]);
+    next.sync().unwrap();
+    let third = first.map(|flow| flow.replace("1.1:", "1.3:"));
+    assert_eq!(lost_flows(&mut next), [&second[0], &third[0], &second[1], &third[1]].map(String::as_str));
+    next.follow_up(Instant::now() + Duration::from_secs(25 * 3600)).unwrap();
+    assert_eq!(lost_flows(&mut next), [""; 0], "conntrack forgets idle connections after 24 hours");
+}
+
+#[test]
+fn a_drain_ends_between_syncs_and_a_deleted_service_resets_its_connections() {
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
+    let hosts = |hosts: &[&str]| testing::slice_of_hosts("web", hosts, "TCP");
+    proxy.apply(&[fated("web", "10.96.0.1", Some("drain=30s")), hosts(&["10.244.1.1"])]);
+    proxy.sync().unwrap();
+    proxy.apply(&[Change::Service(key("web"), None)]);
+    proxy.sync().unwrap();
+    assert_eq!(lost_flows(&mut proxy), [""; 0]);
+    let next = proxy.follow_up(Instant::now()).unwrap();
+    assert!(next.is_some_and(|next| next <= Instant::now() + Duration::from_secs(30)));
+    proxy.follow_up(Instant::now() + Duration::from_secs(31)).unwrap();
+    assert_eq!(lost_flows(&mut proxy).len(), 2);
+}

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol};
+use svcproxy::plan::flow_fate::FatePolicy;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::PlanContext;
 use svcproxy::plan::stale_flows::servers;
@@ -47,7 +48,7 @@ fn endpoint(text: &str) -> Endpoint {
 
 fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> PlanContext<'_> {
     static NONE: BTreeSet<IpAddr> = BTreeSet::new();
-    PlanContext { node_name: "me", node, primary, masquerade_all, other_machines: &NONE }
+    PlanContext { node_name: "me", node, primary, masquerade_all, other_machines: &NONE, fates: FatePolicy::default() }
 }
 
 fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> ServicePortPlan {

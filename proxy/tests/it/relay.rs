@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::model::{Family, FlowFate, Protocol, ServicePortName};
 use svcproxy::plan::BackendSet;
 use svcproxy::relay::limits::RelayLimits;
 use svcproxy::relay::{ListenError, Listener, RelayBackends, RelayEngine, Relays, engine, tcp, udp};
@@ -475,4 +475,34 @@ async fn a_listener_on_a_loopback_address_is_reached_only_there() {
     let refused = engine.listen(&Listener { name: udp, set: BackendSet::Cluster }, address.port());
     assert!(matches!(refused, Err(ListenError::Refused { .. })), "there are none of UDP");
     assert_eq!(engine.stats().not_opened.get(), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_a_lost_backend_end_as_their_fate_says() {
+    let mut engine = engine_of(roomy());
+    let backend = echo_at_the_end().await;
+    let with = |flow_fate, serving: &[SocketAddr]| RelayBackends { flow_fate, ..leading(&[backend], serving) };
+    let address = start(&mut engine, Protocol::Tcp, &[backend]);
+    let connect = async || {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"x").await.unwrap();
+        client
+    };
+    let stats = engine.stats();
+    let is_open = |count: u64| stats.connections.get() == count;
+    let mut kept = connect().await;
+    until("it is relayed", || is_open(1)).await;
+    engine.set_backends(&name(Protocol::Tcp), Some(with(FlowFate::Keep, &[])));
+    engine.set_backends(&name(Protocol::Tcp), Some(with(FlowFate::Reset, &[backend])));
+    let mut ended = connect().await;
+    until("both are relayed", || is_open(2)).await;
+    engine.set_backends(&name(Protocol::Tcp), Some(with(FlowFate::Drain(3600), &[])));
+    engine.set_backends(&name(Protocol::Tcp), Some(with(FlowFate::Reset, &[backend])));
+    assert!(is_open(2), "a backend that serves again keeps its connections");
+    engine.set_backends(&name(Protocol::Tcp), None);
+    for client in [&mut kept, &mut ended] {
+        let error = soon("the reset", client.read(&mut [0])).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    until("both ended", || is_open(0)).await;
 }

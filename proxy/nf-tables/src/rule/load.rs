@@ -64,8 +64,30 @@ impl CtKey {
     pub const STATUS: CtKey = CtKey(2);
     /// Connection mark.
     pub const MARK: CtKey = CtKey(3);
+    /// A direction's source port.
+    pub const PROTO_SRC: CtKey = CtKey(11);
+    /// A direction's destination port.
+    pub const PROTO_DST: CtKey = CtKey(12);
     /// Both directions, eight bytes in host order. Enables `net.netfilter.nf_conntrack_acct` for new connections.
     pub const PACKETS: CtKey = CtKey(14);
+    /// A direction's IPv4 source.
+    pub const SRC_IP: CtKey = CtKey(19);
+    /// A direction's IPv4 destination.
+    pub const DST_IP: CtKey = CtKey(20);
+    /// A direction's IPv6 source.
+    pub const SRC_IP6: CtKey = CtKey(21);
+    /// A direction's IPv6 destination.
+    pub const DST_IP6: CtKey = CtKey(22);
+}
+
+/// `enum ip_conntrack_dir`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CtDirection {
+    /// From the client.
+    Original = 0,
+    /// To the client.
+    Reply = 1,
 }
 
 /// `enum nft_fib_result`.
@@ -154,6 +176,15 @@ impl Rule {
         self.expression("ct", |writer| {
             writer.be32(1, to.0);
             writer.be32(2, key.0);
+        })
+    }
+
+    /// Loads a field of one direction.
+    pub fn ct_of(&mut self, key: CtKey, direction: CtDirection, to: Register) -> &mut Rule {
+        self.expression("ct", |writer| {
+            writer.be32(1, to.0);
+            writer.be32(2, key.0);
+            writer.put(3, &[direction as u8]);
         })
     }
 

@@ -9,7 +9,7 @@ use crate::netlink::AttributeWriter;
 
 pub use action::{Nat, NatKind, Reject, SetUpdate};
 pub use load::{Bitwise, FibResult, Lookup, Numgen, PayloadBase, Register};
-pub use load::{CtKey, FIB_DESTINATION, FIB_SOURCE, MetaKey};
+pub use load::{CtDirection, CtKey, FIB_DESTINATION, FIB_SOURCE, MetaKey};
 pub use test::CmpOp;
 
 /// `include/uapi/linux/netfilter/nf_tables.h`.

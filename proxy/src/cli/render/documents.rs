@@ -12,9 +12,11 @@ use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::mode::iptables_family::userspace;
 use crate::mode::localhost::relayed;
 use crate::mode::nftables;
-use crate::model::{Batch, Family, ObjectKey, Protocol};
+use crate::model::{Batch, Family, FlowFate, Frontend, ObjectKey, Protocol};
 use crate::mutants;
+use crate::plan::flow_fate::memory;
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
+use crate::plan::node::node_port_addresses;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
@@ -140,12 +142,31 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
 /// `nft -f` input. `nodePortAddresses` select among the addresses of the Node object and `local`.
 pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
-    let (node, _, plans) = planned(&config, family, batch, local);
+    let (node, addresses, plans) = planned(&config, family, batch, local);
     let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
     Documents {
-        comments: health_lines(&plans) + &localhost_lines(&node, &plans),
+        comments: health_lines(&plans) + &localhost_lines(&node, &plans) + &flow_lines(&node, &addresses, &plans),
         parts: vec![(DocumentKind::Tables, nftables::text::table(&node, &plans) + &flowtable)],
     }
+}
+
+/// Returns a comment per destination of TCP: the fate of its connections, and the endpoints that may keep them. The table
+/// lacks what a running proxy remembers of earlier endpoints.
+fn flow_lines(node: &NodePlan, addresses: &NodeAddresses, plans: &[ServicePortPlan]) -> String {
+    if node.lost_flows.is_none() {
+        return String::new();
+    }
+    let node_addresses = node_port_addresses(node, addresses);
+    let destinations = |frontend: Frontend| match frontend {
+        Frontend::Address(address) => vec![address],
+        Frontend::NodePort(port) => node_addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect(),
+    };
+    let line = |plan: &ServicePortPlan, to: SocketAddr| {
+        let serving: String = plan.serving.iter().map(|endpoint| format!(" {endpoint}")).collect();
+        format!("# flows {} {to}{serving}\n", plan.flow_fate)
+    };
+    let tcp = plans.iter().filter(|plan| plan.protocol() == Protocol::Tcp);
+    tcp.flat_map(|plan| plan.frontends().flat_map(destinations).map(|to| line(plan, to)).collect::<Vec<_>>()).collect()
 }
 
 /// Returns a comment per node port on a loopback address.
@@ -173,9 +194,11 @@ fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backend
         if backends.is_empty() { String::new() } else { format!(" {title} {}", backends.join(" ")) }
     };
     let (protocol, to) = (plan.protocol(), list("to", backends));
-    let serving = if protocol == Protocol::Udp { list("serving", &plan.serving) } else { String::new() };
+    let may_end = protocol == Protocol::Tcp && plan.flow_fate != FlowFate::Keep;
+    let serving = if protocol == Protocol::Udp || may_end { list("serving", &plan.serving) } else { String::new() };
+    let fate = if may_end { format!(" fate {}", plan.flow_fate) } else { String::new() };
     let affinity = plan.affinity.map_or(String::new(), |time| format!(" affinity {}", time.as_secs()));
-    format!("# relay {protocol} {listening} {}{to}{serving}{affinity}\n", plan.name)
+    format!("# relay {protocol} {listening} {}{to}{serving}{affinity}{fate}\n", plan.name)
 }
 
 /// Plans for a node with the addresses of its Node object and `local`, independent of this host.
@@ -192,7 +215,8 @@ fn planned(
     own.extend(local.iter().filter(|address| !state.node().internal_ips.contains(address)));
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
     let service_ranges = service_ranges(config, state.node(), state.service_cidrs()).dropped;
-    let mut node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
+    let lost_flows = memory(config, &state);
+    let mut node = NodePlan { service_ranges, lost_flows, ..plan_node(config, family, state.node(), &addresses) };
     mutants::node_plan(&mut node);
     let mut proxy = assemble::iptables(config, family, iptables::FakeIptables::default());
     proxy.apply(&batch.changes);

@@ -78,7 +78,9 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
             self.add(name, |batch| batch.flush_chain(table, name).map(drop))?;
             self.rules(name, rules)?;
         }
-        self.elements(change)?;
+        self.elements(&change.delete_first, &[])?;
+        self.elements(&change.delete_elements, &change.add_elements)?;
+        self.elements(&[], &change.add_last)?;
         self.fill(more)?;
         for (name, chain) in &base {
             self.chain(name, chain)?;
@@ -126,9 +128,9 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
         }
     }
 
-    fn elements(&mut self, change: &NftChange) -> Result<(), NftTableError> {
+    fn elements(&mut self, delete: &[Element], add: &[Element]) -> Result<(), NftTableError> {
         let address = usize::from(self.target.family.address_bits()) / 8;
-        let (gone, come) = (sorted(&change.delete_elements, address), sorted(&change.add_elements, address));
+        let (gone, come) = (sorted(delete, address), sorted(add, address));
         pieces(&gone, &come, PIECE, address).try_for_each(|(gone, come)| self.piece(gone, come.iter().copied()))
     }
 

@@ -78,6 +78,7 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         }
         Statement::New => bits_of(out.ct(CtKey::STATE, r1), NEW),
         Statement::Established => bits_of(out.ct(CtKey::STATE, r1), ESTABLISHED),
+        Statement::NotRelated => bits_of(out.ct(CtKey::STATE, r1), ESTABLISHED | NEW),
         Statement::MorePackets(packets) => {
             out.ct(CtKey::PACKETS, r1).to_network_order(r1, r1);
             out.cmp(r1, CmpOp::Greater, &packets.to_be_bytes());
@@ -129,6 +130,9 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         Statement::Reject => {
             // `ICMP_PORT_UNREACH`, `ICMPV6_PORT_UNREACH`.
             out.reject(Reject::Icmp(if family == Family::V4 { 3 } else { 4 }));
+        }
+        Statement::Reset => {
+            out.reject(Reject::TcpReset);
         }
         Statement::Verdict(verdict) => {
             out.verdict(verdict_of(verdict));

@@ -60,12 +60,12 @@ impl FakeNftTable {
             let Some(chain) = content.chains.get_mut(name) else { return refused(format!("there is no chain {name}")) };
             chain.rules.clone_from(rules);
         }
-        for element in &change.delete_elements {
+        for element in change.delete_first.iter().chain(&change.delete_elements) {
             if content.elements.remove(&(element.set, element.key)).is_none() {
                 return refused(format!("{element:?} is not there"));
             }
         }
-        for element in &change.add_elements {
+        for element in change.add_elements.iter().chain(&change.add_last) {
             content.add(element)?;
         }
         for name in &change.delete_chains {

@@ -17,6 +17,7 @@ const ROOM: u32 = 4096;
 pub(super) struct DesiredTable<'a> {
     pub(super) node: &'a NodePlan,
     ledger: &'a ElementLedger,
+    lost_flows: &'a [Element],
     pub(super) fixed: Vec<(Name, Chain)>,
     pub(super) chains: BTreeMap<Name, Chain>,
     /// Chains that no element refers to yet.
@@ -33,7 +34,7 @@ pub(super) struct SyncPlan {
 }
 
 impl<'a> DesiredTable<'a> {
-    pub(super) fn new(node: &'a NodePlan, ledger: &'a ElementLedger) -> DesiredTable<'a> {
+    pub(super) fn new(node: &'a NodePlan, ledger: &'a ElementLedger, lost_flows: &'a [Element]) -> DesiredTable<'a> {
         let spares = ledger.spare_chains();
         let shared = ledger.shared().chain(spares.iter().copied());
         let mut objects = AffinityObjects {
@@ -42,11 +43,11 @@ impl<'a> DesiredTable<'a> {
         };
         ledger.own().for_each(|own| objects.extend(own));
         let AffinityObjects { chains, sets } = objects;
-        DesiredTable { node, ledger, fixed: layout::chains(node), chains, spares, sets }
+        DesiredTable { node, ledger, lost_flows, fixed: layout::chains(node), chains, spares, sets }
     }
 
     pub(super) fn elements(&self) -> impl Iterator<Item = Element> + use<'a> {
-        self.ledger.elements().chain(layout::elements(self.node))
+        self.ledger.elements().chain(layout::elements(self.node)).chain(self.lost_flows.iter().cloned())
     }
 
     fn all_chains(&self) -> impl Iterator<Item = (&Name, &Chain)> {
@@ -68,8 +69,13 @@ impl<'a> DesiredTable<'a> {
         found: &FoundElements,
     ) -> Option<BTreeMap<&'static str, u32>> {
         let mut sizes = BTreeMap::new();
-        for (name, set) in layout::sets(|_| 0) {
-            let there = saved.sets.get(name)?;
+        for (name, set) in layout::sets(self.node, |_| 0) {
+            let Some(there) = saved.sets.get(name) else {
+                if name == layout::LOST_FLOWS {
+                    continue;
+                }
+                return None;
+            };
             if there.shape != table.shape(&set) || set.size.is_some() != there.size.is_some() {
                 return None;
             }
@@ -100,7 +106,7 @@ impl<'a> DesiredTable<'a> {
             let twice = u32::try_from(self.ledger.count(name).saturating_mul(2)).unwrap_or(u32::MAX);
             twice.max(ROOM).checked_next_power_of_two().unwrap_or(u32::MAX)
         };
-        let sets = layout::sets(room);
+        let sets = layout::sets(self.node, room);
         let sizes = sets.iter().filter_map(|(name, set)| Some((*name, set.size?))).collect();
         let own = self.sets.iter().map(|(name, set)| (name.clone(), set.clone()));
         let change = NftChange {
@@ -129,14 +135,20 @@ impl<'a> DesiredTable<'a> {
                 Some(_) => {}
             }
         }
-        let shared = layout::sets(|_| 0);
-        saved.sets.retain(|name, _| shared.iter().all(|(shared, _)| *shared != &**name));
+        for (name, set) in layout::sets(self.node, |_| 0) {
+            if saved.sets.remove(name).is_none() {
+                change.add_sets.push((name.into(), set));
+            }
+        }
         for (name, set) in &self.sets {
             if saved.sets.remove(&**name).is_none() {
                 change.add_sets.push((name.clone(), set.clone()));
             }
         }
-        (change.delete_elements, change.add_elements) = found.differing(self.elements());
+        let (removed, added) = found.differing(self.elements());
+        let is_lost_flow = |element: &Element| element.set == layout::LOST_FLOWS;
+        (change.delete_first, change.delete_elements) = removed.into_iter().partition(is_lost_flow);
+        (change.add_last, change.add_elements) = added.into_iter().partition(is_lost_flow);
         let chains = saved.chains.into_keys().map(|name| UnusedObject::Chain(name.into()));
         let sets = saved.sets.into_keys().map(|name| UnusedObject::Set(name.into()));
         SyncPlan { change, refill: false, sizes, unused: chains.chain(sets).collect() }

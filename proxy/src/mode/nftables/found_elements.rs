@@ -6,6 +6,7 @@ use super::layout;
 use super::objects::NftServiceObjects;
 use crate::model::Protocol;
 use crate::nftables::{Element, ElementKey, ElementValue};
+use crate::plan::lost_flows::LostFlow;
 use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 use crate::plan::{BackendSet, ServicePortPlan};
 
@@ -88,5 +89,29 @@ impl FoundElements {
             Some((protocol, Frontend::NodePort(port)))
         });
         addresses.chain(node_ports).filter(|(protocol, _)| needs_conntrack_cleanup(*protocol))
+    }
+
+    /// Returns destinations and endpoints of lost flows.
+    pub(super) fn lost_flows(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
+        self.of(layout::LOST_FLOWS).into_iter().flat_map(HashMap::keys).filter_map(ElementKey::as_flow)
+    }
+
+    /// Returns TCP frontends with the endpoints to which the existing table leads.
+    pub(super) fn served(&self) -> impl Iterator<Item = LostFlow> {
+        let of = |set| self.of(set).into_iter().flatten();
+        let endpoint = |value: &ElementValue| match value {
+            ElementValue::Endpoint(endpoint) => endpoint.as_endpoint(),
+            ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) => None,
+        };
+        let addresses = of(layout::SERVICE_ENDPOINTS).filter_map(move |(key, value)| {
+            let (address, protocol, port) = key.split_number()?.0.as_frontend()?;
+            Some((protocol, Frontend::Address(SocketAddr::new(address, port)), endpoint(value)?))
+        });
+        let node_ports = of(layout::NODEPORT_ENDPOINTS).filter_map(move |(key, value)| {
+            let (protocol, port) = key.split_number()?.0.as_node_port()?;
+            Some((protocol, Frontend::NodePort(port), endpoint(value)?))
+        });
+        let tcp = addresses.chain(node_ports).filter(|(protocol, ..)| *protocol == Protocol::Tcp);
+        tcp.map(|(_, frontend, endpoint)| (frontend, endpoint))
     }
 }

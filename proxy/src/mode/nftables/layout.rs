@@ -3,14 +3,17 @@
 //! on the base chains' names and priorities
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
+use std::net::{IpAddr, SocketAddr};
+
 use ipnet::IpNet;
 use nf_tables::field::KeyField;
 
-use crate::model::{Family, Protocol};
+use crate::model::{Family, Frontend, Protocol};
 use crate::mutants;
 use crate::nftables::{
     AddressSide, BaseHook, Chain, Element, ElementKey, ElementKind, Name, NftHook, NftVerdict, Rule, Set, Statement,
 };
+use crate::plan::lost_flows::LostFlow;
 use crate::plan::{Masquerade, NodePlan, NodePortScope, PodSource};
 
 pub const TABLE: &str = "kube-proxy";
@@ -42,7 +45,11 @@ pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpo
 /// Node ports that are rejected on the loopback range.
 pub const LOCALHOST_NODEPORTS: &str = "localhost-nodeports";
 
+/// Destinations and endpoints of connections to reset.
+pub const LOST_FLOWS: &str = "lost-flows";
+
 const SERVICES: &str = "services";
+const LOST_FLOWS_CHECK: &str = "lost-flows-check";
 const FIREWALL_CHECK: &str = "firewall-check";
 const NODEPORT_ENDPOINTS_CHECK: &str = "nodeport-endpoints-check";
 const SERVICE_ENDPOINTS_CHECK: &str = "service-endpoints-check";
@@ -76,6 +83,12 @@ const FRONTEND_AND_SOURCE: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
 const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
 const PAIR: &[KeyField] = &[KeyField::Source, KeyField::Destination];
+const FLOW: &[KeyField] = &[
+    KeyField::OriginalDestination,
+    KeyField::OriginalDestinationPort,
+    KeyField::ReplySource,
+    KeyField::ReplySourcePort,
+];
 /// Sets declare the random number with `typeof`; its modulus does not matter there.
 const FRONTEND_SLOT: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
@@ -98,9 +111,9 @@ pub fn base_chains() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the sets in printing order, with sizes by `size`.
-pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
+pub fn sets(node: &NodePlan, size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
     let sized = |name: &'static str, set: Set| (name, set.sized(size(name)));
-    vec![
+    let mut sets = vec![
         sized(SERVICE_IPS, Set::map("where packets to services go on", FRONTEND, ElementKind::Verdicts)),
         sized(SERVICE_NODEPORTS, Set::map("where packets to node ports go on", NODEPORT, ElementKind::Verdicts)),
         sized(
@@ -131,7 +144,10 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
         sized(HAIRPINS, Set::keys("endpoints of this node, as their own clients", PAIR)),
         sized(RESTRICTED, Set::keys("load-balancer addresses with source ranges", FRONTEND)),
         (ALLOWED, Set::ranges("who may use them", FRONTEND_AND_SOURCE)),
-    ]
+    ];
+    // Few elements, whose number nothing foretells.
+    sets.extend(node.lost_flows.map(|_| (LOST_FLOWS, Set::keys("connections whose endpoint is lost", FLOW))));
+    sets
 }
 
 pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
@@ -143,7 +159,12 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
         };
         let localhost =
             (hook == NftHook::Input && node.node_port_relay.is_some()).then_some(&LOCALHOST_NODEPORTS_CHECK);
-        let rules = to.iter().chain(localhost).map(jump).collect();
+        let filters_flows = priority == PRE_DNAT && node.lost_flows.is_some();
+        let lost = filters_flows.then(|| {
+            let jump = Statement::Verdict(NftVerdict::Jump(LOST_FLOWS_CHECK.into()));
+            Rule::new([Statement::Translated, jump])
+        });
+        let rules = lost.into_iter().chain(to.iter().chain(localhost).map(jump)).collect();
         (name.into(), Chain { comment: "", base: Some(BaseHook { is_nat, hook, priority }), rules })
     });
     let others = [
@@ -156,9 +177,34 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
         (MASQUERADING, masquerading(node)),
     ];
     let others = others.into_iter().chain(node.node_port_relay.map(|_| localhost_check(node)).into_iter().flatten());
+    let others = others.chain(node.lost_flows.map(|_| (LOST_FLOWS_CHECK, lost_flows_check())));
     let mut chains: Vec<(Name, Chain)> = base.chain(others.map(|(name, chain)| (name.into(), chain))).collect();
     chains.iter_mut().for_each(|(name, chain)| mutants::nft_rules(name, &mut chain.rules));
     chains
+}
+
+/// Resets connections in both directions, before NAT: a reset that answers a packet from a bridge port skips NAT where
+/// bridges pass netfilter (`nf_send_reset` in net/ipv4/netfilter/nf_reject_ipv4.c), so the packet must have the addresses
+/// that its sender knows. Elsewhere the reset passes these chains as a packet that is only related to the connection.
+fn lost_flows_check() -> Chain {
+    let tcp = Statement::Protocol(Protocol::Tcp);
+    let reset = [tcp, Statement::NotRelated, in_set(FLOW, LOST_FLOWS, false), Statement::Reset];
+    Chain::new("connections whose endpoint is lost", vec![Rule::new(reset)])
+}
+
+/// Returns the elements of lost flows; those of node ports have each of `node_addresses`.
+pub fn lost_flows(flows: &[LostFlow], node_addresses: &[IpAddr]) -> Vec<Element> {
+    let element = |destination: SocketAddr, endpoint: SocketAddr| {
+        let key = ElementKey::default().address(destination.ip()).port(destination.port());
+        Element::of(LOST_FLOWS, key.address(endpoint.ip()).port(endpoint.port()))
+    };
+    let each = flows.iter().flat_map(|(frontend, endpoint)| match frontend {
+        Frontend::Address(address) => vec![element(*address, *endpoint)],
+        Frontend::NodePort(port) => {
+            node_addresses.iter().map(|ip| element(SocketAddr::new(*ip, *port), *endpoint)).collect()
+        }
+    });
+    each.collect()
 }
 
 /// Returns the chains for node ports on the loopback range: relays listen for TCP; packets to others are counted and
@@ -271,5 +317,6 @@ pub fn probe_node(family: Family) -> NodePlan {
         guard_loopback: false,
         drop_invalid: false,
         service_ranges: vec![family.loopback_range()],
+        lost_flows: None,
     }
 }

@@ -7,7 +7,7 @@ use super::layout;
 use super::ledger::ElementLedger;
 use super::objects::render;
 use super::shared_chains::{ChainRole, FrontendKind, SharedChain};
-use crate::model::{Family, ObjectKey, Protocol, ServicePortName};
+use crate::model::{Family, FlowFate, ObjectKey, Protocol, ServicePortName};
 use crate::nftables::NftChange;
 use crate::nftables::change::TableAction;
 use crate::plan::{
@@ -21,7 +21,7 @@ pub fn probe(family: Family) -> NftChange {
     let plan = probed(family);
     let objects = render(&plan, &node, &EndpointIndex::default());
     let ledger: ElementLedger = [(plan.name, objects)].into_iter().collect();
-    let wanted = DesiredTable::new(&node, &ledger);
+    let wanted = DesiredTable::new(&node, &ledger, &[]);
     let mut change = wanted.create_table(TableAction::Make).change;
     for kind in [FrontendKind::Address, FrontendKind::NodePort] {
         for role in [ChainRole::External(2), ChainRole::Local { local: 2, all: 3 }] {
@@ -54,6 +54,8 @@ fn probed(family: Family) -> ServicePortPlan {
         local_backends: Vec::new(),
         hairpins: vec![range.network()],
         serving: Vec::new(),
+        flow_fate: FlowFate::Keep,
+        fate_ignored: None,
         affinity: Some(Duration::from_secs(1)),
         internal: Some(ClusterIpFrontend { address: range.network(), action }),
         external: Some(ExternalFrontends {

@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use super::desired_table::{DesiredTable, SyncPlan};
@@ -16,8 +18,10 @@ use crate::kernel::nftables::{ListedTable, NftTable, NftTableError, TableQuery, 
 use crate::mode::Mode;
 use crate::mode::Plans;
 use crate::model::{Protocol, ServicePortName};
-use crate::nftables::NftChange;
 use crate::nftables::change::TableAction;
+use crate::nftables::{Element, NftChange};
+use crate::plan::lost_flows::{LostFlowChange, LostFlows, TrackedPort};
+use crate::plan::node::node_port_addresses;
 use crate::plan::stale_flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 use crate::ruleset::SyncReport;
@@ -29,6 +33,11 @@ pub struct NftablesSyncer<K> {
     numbers: ElementLedger,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
     service_ranges: Option<Vec<IpNet>>,
+    lost_flows: LostFlows,
+    /// The addresses of node ports, for elements of lost flows.
+    node_addresses: Vec<IpAddr>,
+    /// Whether a previous proxy's lost flows were read.
+    adopted: bool,
 }
 
 enum FoundTable {
@@ -45,6 +54,9 @@ impl<K: NftTable> NftablesSyncer<K> {
             numbers: ElementLedger::default(),
             previous_frontends: BTreeSet::new(),
             service_ranges: None,
+            lost_flows: LostFlows::default(),
+            node_addresses: Vec::new(),
+            adopted: false,
         }
     }
 
@@ -52,9 +64,9 @@ impl<K: NftTable> NftablesSyncer<K> {
         &mut self.table
     }
 
-    fn list(&mut self) -> Result<(FoundTable, FoundElements), NftTableError> {
+    fn list(&mut self, node: &NodePlan) -> Result<(FoundTable, FoundElements), NftTableError> {
         let base_chains: Vec<&str> = layout::base_chains().collect();
-        let sets = layout::sets(|_| 0);
+        let sets = layout::sets(node, |_| 0);
         Ok(match self.table.list(TableQuery { base_chains: &base_chains, elements: &sets })? {
             TableState::Nothing => (FoundTable::Nothing, FoundElements::default()),
             TableState::Other => (FoundTable::Other, FoundElements::default()),
@@ -66,13 +78,16 @@ impl<K: NftTable> NftablesSyncer<K> {
     }
 
     fn try_full(&mut self, node: &NodePlan, plans: &dyn Plans) -> Result<SyncReport, NftTableError> {
-        let (before, found) = self.list()?;
+        let (before, found) = self.list(node)?;
         self.previous_frontends.extend(found.frontends());
         let numbers = std::mem::take(&mut self.numbers);
         let nothing = EndpointIndex::default();
+        let mut tracked = BTreeMap::new();
         let ledger: ElementLedger = plans
             .iter()
             .map(|plan| {
+                let port = node.lost_flows.and_then(|_| TrackedPort::of(&plan));
+                tracked.extend(port.map(|port| (plan.name.clone(), port)));
                 let known = numbers.slots(&plan.name);
                 let mut objects = render(&plan, node, known.unwrap_or(&nothing));
                 if known.is_none() {
@@ -82,7 +97,8 @@ impl<K: NftTable> NftablesSyncer<K> {
             })
             .collect();
         drop(numbers);
-        let wanted = DesiredTable::new(node, &ledger);
+        let lost = self.lost_flows_of_all(tracked, &found);
+        let wanted = DesiredTable::new(node, &ledger, &lost);
         let sync_plan = match before {
             FoundTable::Ours(saved) => wanted.change_of_ours(&self.table, saved, found),
             FoundTable::Other => wanted.create_table(TableAction::Replace),
@@ -104,21 +120,37 @@ impl<K: NftTable> NftablesSyncer<K> {
         }
     }
 
+    /// Records all service ports. Returns the elements of lost flows.
+    fn lost_flows_of_all(
+        &mut self,
+        tracked: BTreeMap<ServicePortName, TrackedPort>,
+        found: &FoundElements,
+    ) -> Vec<Element> {
+        let (now, lost) = (Instant::now(), &mut self.lost_flows);
+        lost.replace_all(tracked, now);
+        if !std::mem::replace(&mut self.adopted, true) {
+            lost.adopt(found.lost_flows(), &self.node_addresses, now);
+            lost.adopt_served(found.served(), now);
+        }
+        layout::lost_flows(&lost.reset().collect::<Vec<_>>(), &self.node_addresses)
+    }
+
+    fn add_lost_flows(&self, flows: &LostFlowChange, change: &mut NftChange) {
+        change.delete_first.extend(layout::lost_flows(&flows.removed, &self.node_addresses));
+        change.add_last.extend(layout::lost_flows(&flows.added, &self.node_addresses));
+    }
+
     /// Returns the number of changed elements.
     fn send(table: &mut K, sync_plan: &SyncPlan, wanted: &DesiredTable<'_>) -> Result<usize, NftTableError> {
         let SyncPlan { change, refill, .. } = sync_plan;
         if !refill {
             table.commit(change)?;
-            return Ok(elements(change));
+            return Ok(change.elements());
         }
         let mut count = 0;
         table.fill(change, &mut wanted.elements().inspect(|_| count += 1))?;
         Ok(count)
     }
-}
-
-fn elements(change: &NftChange) -> usize {
-    change.add_elements.len() + change.delete_elements.len()
 }
 
 impl<K: NftTable> Mode for NftablesSyncer<K> {
@@ -143,6 +175,10 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
         &NONE
     }
 
+    fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
+        node.lost_flows.is_some() && node_port_addresses(node, before) != node_port_addresses(node, after)
+    }
+
     /// Checks only fixed chains: a flush affects them as well.
     fn detect_flush(&mut self) -> Result<Option<String>, NftTableError> {
         let Some(programmed) = &self.programmed else { return Ok(None) };
@@ -163,8 +199,14 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
         self.numbers = self.numbers.clone();
     }
 
-    fn full(&mut self, node: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Result<SyncReport, NftTableError> {
+    fn full(
+        &mut self,
+        node: NodePlan,
+        addresses: &NodeAddresses,
+        plans: &dyn Plans,
+    ) -> Result<SyncReport, NftTableError> {
         self.require_full_sync();
+        self.node_addresses = node_port_addresses(&node, addresses);
         self.service_ranges = None;
         self.try_full(&node, plans)
     }
@@ -178,6 +220,11 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
     ) -> Result<SyncReport, NftTableError> {
         let Some(mut programmed) = self.programmed.take() else { return Ok(SyncReport::default()) };
+        let tracks = programmed.node.lost_flows.is_some();
+        let tracked = |(name, plan): (&ServicePortName, &Option<ServicePortPlan>)| {
+            (name.clone(), plan.as_ref().and_then(TrackedPort::of))
+        };
+        let tracked = if tracks { changed.iter().map(tracked).collect() } else { Vec::new() };
         let render = |(name, plan): (ServicePortName, Option<ServicePortPlan>)| {
             let nothing = EndpointIndex::default();
             let before = programmed.ledger.slots(&name).unwrap_or(&nothing);
@@ -189,7 +236,8 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
         if let Some(ranges) = self.service_ranges.take() {
             programmed.replace_service_ranges(ranges, &mut difference);
         }
-        let Some(change) = programmed.change(difference, Instant::now()) else {
+        let lost = self.lost_flows.replace(tracked, Instant::now());
+        let Some(mut change) = programmed.change(difference, Instant::now()) else {
             // A set is full: the next sync enlarges it.
             self.numbers = programmed.ledger;
             return Err(NftTableError {
@@ -197,19 +245,25 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
                 reason: "the table is full; the next sync replaces the table with a larger one".to_owned(),
             });
         };
+        self.add_lost_flows(&lost, &mut change);
         if let Err(error) = self.table.commit(&change) {
             self.numbers = programmed.ledger;
             return Err(error);
         }
-        let report = SyncReport { rules: change.rules(), changes: elements(&change), ..SyncReport::default() };
+        let report = SyncReport { rules: change.rules(), changes: change.elements(), ..SyncReport::default() };
         self.programmed = Some(programmed);
         Ok(report)
     }
 
     fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, NftTableError> {
         let Some(programmed) = &mut self.programmed else { return Ok(None) };
-        let change = programmed.garbage_collect(now);
-        let next = programmed.next_garbage_collection();
+        let mut change = programmed.garbage_collect(now);
+        let mut next = programmed.next_garbage_collection();
+        if let Some(memory) = programmed.node.lost_flows {
+            let lost = self.lost_flows.advance(now, memory);
+            self.add_lost_flows(&lost, &mut change);
+            next = next.into_iter().chain(self.lost_flows.next(memory)).min();
+        }
         if let Err(error) = self.table.commit(&change) {
             self.require_full_sync();
             return Err(error);

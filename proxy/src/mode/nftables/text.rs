@@ -19,7 +19,7 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     }
     elements.sort_unstable();
     elements.dedup();
-    let sets: Vec<(Name, Set)> = layout::sets(|_| 0)
+    let sets: Vec<(Name, Set)> = layout::sets(node, |_| 0)
         .into_iter()
         // Omits sizes, which would limit later additions.
         .map(|(name, set)| (name.into(), Set { size: None, ..set }))

@@ -1,5 +1,5 @@
 //! Removes fields that the proxy does not read, and computes a fingerprint of the rest: most Node updates (conditions)
-//! and many of Services (annotations) cause no sync.
+//! and many of Services (others' annotations) cause no sync.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
+use crate::model::{ANNOTATION_PREFIX, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
 /// An annotation that is not part of the fingerprint
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
@@ -26,13 +26,17 @@ pub(super) trait Prune: Serialize {
 
     fn fingerprint(&mut self) -> Fingerprint {
         let version = self.metadata().resource_version.take();
-        let annotations = self.metadata().annotations.take();
+        let mut annotations = self.metadata().annotations.take();
+        let trigger = annotations.as_mut().and_then(|all| all.remove_entry(TRIGGER_TIME));
+        self.metadata().annotations = annotations.filter(|all| !all.is_empty());
         let mut digest = HashWriter(Sha256::new());
         // Serialization cannot fail: all keys are strings.
         let written = serde_json::to_writer(&mut digest, self);
         debug_assert!(written.is_ok(), "{written:?}");
         self.metadata().resource_version = version;
-        self.metadata().annotations = annotations;
+        if let Some((key, time)) = trigger {
+            self.metadata().annotations.get_or_insert_default().insert(key, time);
+        }
         let mut half = [0; 16];
         half.copy_from_slice(&digest.0.finalize()[..16]);
         half
@@ -56,8 +60,9 @@ impl Prune for Service {
     fn prune(&mut self) {
         // No update changes the creation time, which decides between two Services with one address.
         let creation_timestamp = self.metadata.creation_timestamp.take();
+        let annotations = self.metadata.annotations.take().and_then(|all| only(all, is_for_this_proxy));
         let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME]);
-        self.metadata = ObjectMeta { creation_timestamp, ..metadata };
+        self.metadata = ObjectMeta { creation_timestamp, annotations, ..metadata };
         if let Some(spec) = &mut self.spec {
             spec.selector = None;
         }
@@ -118,19 +123,24 @@ impl Prune for ServiceCIDR {
 
 /// Returns identity, version, the given labels and the trigger time.
 fn kept(metadata: ObjectMeta, labels: &[&str]) -> ObjectMeta {
-    let only = |map: Option<BTreeMap<String, String>>, keys: &[&str]| {
-        let mut map = map?;
-        map.retain(|key, _| keys.contains(&key.as_str()));
-        (!map.is_empty()).then_some(map)
-    };
     ObjectMeta {
         name: metadata.name,
         namespace: metadata.namespace,
         resource_version: metadata.resource_version,
-        labels: only(metadata.labels, labels),
-        annotations: only(metadata.annotations, &[TRIGGER_TIME]),
+        labels: metadata.labels.and_then(|all| only(all, |key| labels.contains(&key))),
+        annotations: metadata.annotations.and_then(|all| only(all, |key| key == TRIGGER_TIME)),
         ..ObjectMeta::default()
     }
+}
+
+pub(super) fn is_for_this_proxy(annotation: &str) -> bool {
+    annotation.starts_with(ANNOTATION_PREFIX)
+}
+
+/// Returns the entries with these keys; `None` if there are none.
+fn only(mut map: BTreeMap<String, String>, is_kept: impl Fn(&str) -> bool) -> Option<BTreeMap<String, String>> {
+    map.retain(|key, _| is_kept(key));
+    (!map.is_empty()).then_some(map)
 }
 
 #[cfg(test)]
@@ -193,6 +203,19 @@ mod tests {
         };
         assert_eq!(node("True", "a"), node("False", "a"));
         assert_ne!(node("True", "a"), node("True", "b"));
+    }
+
+    #[test]
+    fn a_services_annotations_for_this_proxy_change_the_fingerprint() {
+        let print = |annotations: serde_json::Value| {
+            let service = json!({"metadata": {"name": "web", "annotations": annotations}});
+            let mut service: Service = serde_json::from_value(service).expect("a service");
+            service.prune();
+            service.fingerprint()
+        };
+        assert_eq!(print(json!({"other": "x"})), print(json!({})));
+        assert_ne!(print(json!({"svcproxy/flow-fate": "reset"})), print(json!({})));
+        assert_ne!(print(json!({"svcproxy/flow-fate": "reset"})), print(json!({"svcproxy/flow-fate": "keep"})));
     }
 
     #[test]

@@ -2,6 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::syntax::{Checked, label, label_value, qualified_name};
 use super::Findings;
+use crate::model::{ANNOTATION_PREFIX, ServiceAnnotation};
 
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -32,4 +33,15 @@ pub(super) fn namespaced(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findi
     let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     findings.check(|| "metadata.namespace".to_owned(), label(&namespace));
     meta.namespace = Some(namespace);
+}
+
+/// Removes annotations of this proxy that it does not know, or whose value it does not understand.
+pub(super) fn annotations(meta: &mut ObjectMeta, findings: &mut Findings) {
+    meta.annotations.iter_mut().for_each(|annotations| {
+        annotations.retain(|key, value| {
+            let Some(name) = key.strip_prefix(ANNOTATION_PREFIX) else { return true };
+            let checked = ServiceAnnotation::named(name).and_then(|annotation| annotation.check(value));
+            checked.map_err(|message| findings.remark(format!("metadata.annotations[{key}]"), message)).is_ok()
+        });
+    });
 }

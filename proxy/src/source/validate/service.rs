@@ -11,6 +11,7 @@ pub(super) const HEADLESS: &str = "None";
 pub(in super::super) fn service(service: &mut Service) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut service.metadata, label, &mut findings);
+    metadata::annotations(&mut service.metadata, &mut findings);
     let Some(spec) = service.spec.as_mut() else {
         findings.add("spec", "is missing");
         return findings;

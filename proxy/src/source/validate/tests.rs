@@ -92,6 +92,17 @@ fn services() {
                 &format!("! (Service/web): metadata.namespace: \"a b\" is not {label}"),
             ),
             ("/metadata/labels/a b", json!("x"), "~metadata.labels: \"a b\" is not a qualified name ([DNS name/]name)"),
+            (
+                "/metadata/annotations",
+                json!({"svcproxy/flow-fate": "rest"}),
+                "~metadata.annotations[svcproxy/flow-fate]: \"rest\" is none of keep, reset and drain=TIME, with a TIME such as 30s, \
+                 5m or 24h, the longest",
+            ),
+            (
+                "/metadata/annotations",
+                json!({"svcproxy/x": "1", "other/x": "1"}),
+                "~metadata.annotations[svcproxy/x]: \"x\" is no annotation of svcproxy, which has flow-fate",
+            ),
             ("/spec", json!(null), "spec: is missing"),
             (
                 "/spec/type",

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::super::super::validate::Finding;
-use super::super::prune::TRIGGER_TIME;
+use super::super::prune::{TRIGGER_TIME, is_for_this_proxy};
 use super::{messages, meta};
 
 /// An API type with the message that encodes it.
@@ -103,16 +103,17 @@ fn metadata(from: meta::ObjectMeta, taken: &mut Vec<Finding>) -> ObjectMeta {
         creation_timestamp: from.creation_timestamp.and_then(|at| time(at, "metadata.creationTimestamp", taken)),
         deletion_timestamp: from.deletion_timestamp.and_then(|at| time(at, "metadata.deletionTimestamp", taken)),
         labels: Some(from.labels).filter(|labels| !labels.is_empty()),
-        annotations: trigger_time(&from.annotations),
+        annotations: annotations(&from.annotations),
         ..ObjectMeta::default()
     }
 }
 
-/// Returns the one annotation that the proxy keeps.
-fn trigger_time(annotations: &[meta::Annotation]) -> Option<BTreeMap<String, String>> {
-    let annotation = annotations.iter().rfind(|annotation| annotation.key == TRIGGER_TIME)?;
-    let value = std::str::from_utf8(&annotation.value).ok()?;
-    Some(BTreeMap::from([(TRIGGER_TIME.to_owned(), value.to_owned())]))
+/// Returns the annotations that the proxy may keep; of a repeated one the last.
+fn annotations(all: &[meta::Annotation]) -> Option<BTreeMap<String, String>> {
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned).ok();
+    let texts = all.iter().filter_map(|annotation| Some((text(&annotation.key)?, text(&annotation.value)?)));
+    let kept: BTreeMap<_, _> = texts.filter(|(key, _)| key == TRIGGER_TIME || is_for_this_proxy(key)).collect();
+    (!kept.is_empty()).then_some(kept)
 }
 
 /// A time without seconds is unset, as in Kubernetes' clients.

@@ -111,7 +111,7 @@ pub struct ObjectMeta {
     pub annotations: Vec<Annotation>,
 }
 
-/// Refers to the answer's bytes: annotations may be large, and the proxy keeps one.
+/// Refers to the answer's bytes: annotations may be large, and the proxy keeps few.
 #[derive(Clone, PartialEq, Message)]
 pub struct Annotation {
     #[prost(bytes = "bytes", tag = "1")]
