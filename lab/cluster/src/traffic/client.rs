@@ -15,7 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
-use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
+use super::probe::{Probe, ProbeAnswer, ProbeOutcome, RESET};
 
 const WHO: &str = "who?";
 /// The longest UDP datagram, in bytes.
@@ -95,7 +95,7 @@ async fn send_stream(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome
 async fn question(stream: &mut BufReader<TcpStream>, bytes: usize) -> ProbeAnswer {
     let question = EchoRequest::new(WHO, bytes);
     if let Err(error) = stream.get_mut().write_all(&question.line()).await {
-        return ProbeAnswer::Broken(error.to_string());
+        return broken(&error);
     }
     let mut line = String::new();
     loop {
@@ -103,12 +103,17 @@ async fn question(stream: &mut BufReader<TcpStream>, bytes: usize) -> ProbeAnswe
         match stream.read_line(&mut line).await {
             Ok(0) => return ProbeAnswer::Broken("the server closed the connection".to_owned()),
             Ok(_) => {}
-            Err(error) => return ProbeAnswer::Broken(error.to_string()),
+            Err(error) => return broken(&error),
         }
         if let Some(answer) = question.answer(line.as_bytes()) {
             return answer;
         }
     }
+}
+
+fn broken(error: &io::Error) -> ProbeAnswer {
+    let is_reset = matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+    ProbeAnswer::Broken(if is_reset { RESET.to_owned() } else { error.to_string() })
 }
 
 async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {

@@ -80,6 +80,9 @@ pub enum ProbeAnswer {
     Broken(String),
 }
 
+/// What [`ProbeAnswer::Broken`] says of a TCP reset.
+pub const RESET: &str = "the connection was reset";
+
 /// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOutcome {

@@ -26,8 +26,10 @@ pub struct Relay {
     pub name: String,
     /// Backends of new connections, sorted.
     pub to: Vec<SocketAddr>,
-    /// Backends that may keep existing UDP associations.
+    /// Backends that may keep existing UDP associations, and TCP connections if `fate` is set.
     pub serving: Vec<SocketAddr>,
+    /// How long TCP connections to other backends are kept; `None`: for good.
+    pub fate: Option<Duration>,
     /// The affinity timeout; `None` without affinity.
     pub affinity: Option<Duration>,
     /// The listening address; `None` for all.
@@ -39,7 +41,7 @@ pub const LINE: &str = "# relay ";
 
 impl Relay {
     /// Parses the text after [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with
-    /// backends, `affinity` with seconds.
+    /// backends, `affinity` with seconds, `fate` with [`fate`]'s words.
     pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
         let mut words = text.split(' ');
         let protocol = match words.next() {
@@ -57,18 +59,31 @@ impl Relay {
         for word in words {
             let address = || word.parse::<SocketAddr>().map_err(|_| format!("{word:?} is no address with a port"));
             match (title, word) {
-                (_, "to" | "serving" | "affinity") => title = word,
+                (_, "to" | "serving" | "affinity" | "fate") => title = word,
                 ("to", _) => relay.to.push(address()?),
                 ("serving", _) => relay.serving.push(address()?),
                 ("affinity", _) => {
                     let seconds = word.parse().map_err(|_| format!("{word:?} is no number of seconds"))?;
                     relay.affinity = Some(Duration::from_secs(seconds));
                 }
+                ("fate", _) => relay.fate = fate(word)?,
                 _ => return Err(format!("{word:?} is not understood")),
             }
         }
         relay.to.sort_unstable();
         Ok((protocol, port, relay))
+    }
+}
+
+/// Parses `keep`, `reset` or `drain=30s`: how long connections to a lost endpoint are kept; `None`: for good.
+pub fn fate(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        "keep" => Ok(None),
+        "reset" => Ok(Some(Duration::ZERO)),
+        _ => {
+            let seconds = text.strip_prefix("drain=").and_then(|rest| rest.strip_suffix('s')?.parse().ok());
+            seconds.map(|seconds| Some(Duration::from_secs(seconds))).ok_or_else(|| format!("{text:?} is no fate"))
+        }
     }
 }
 
@@ -78,6 +93,8 @@ mod tests {
 
     #[test]
     fn relay_lines_are_parsed() {
+        let fated = Relay::parse("tcp 61000 default/web to 10.0.0.1:80 serving 10.0.0.1:80 fate drain=30s").unwrap().2;
+        assert_eq!((fated.fate, fated.serving.len()), (Some(Duration::from_secs(30)), 1));
         let line = "udp 61529 default/dns:a to 10.0.0.2:53 10.0.0.1:53 serving 10.0.0.3:53 affinity 60";
         let (protocol, port, relay) = Relay::parse(line).unwrap();
         assert_eq!((protocol, port, relay.name.as_str()), (Protocol::UDP, 61_529, "default/dns:a"));

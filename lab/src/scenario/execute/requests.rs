@@ -1,4 +1,4 @@
-use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
+use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome, RESET};
 
 use super::{Backend, Executor, StepOutcome};
 use crate::expect::{Mismatch, OutcomeTally, ProbePromise, StepAnswers, bounds, judge, smallest_skew};
@@ -86,7 +86,11 @@ impl Executor {
         let Some(outcome) = backend.ask(name, wanted.is_some()).await? else {
             return Ok(StepOutcome::new("", [Mismatch::new(format!("connection {name} was opened"), "it was not")]));
         };
-        let broken = alive(name, wanted.as_ref(), &outcome);
+        let mut broken = alive(name, wanted.as_ref(), &outcome);
+        if step.expect.reset == Some(true) && !is_reset(&outcome.answer) {
+            let summary = OutcomeTally::of(std::slice::from_ref(&outcome)).summary();
+            broken.push(Mismatch::new(format!("connection {name} was reset"), summary));
+        }
         let notes = not_promised.into_iter().collect();
         self.judged(backend, step, &counted, &[outcome], (broken, false, notes)).await
     }
@@ -141,6 +145,11 @@ fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> V
         }
         None => Vec::new(),
     }
+}
+
+/// The simulator tells a reset by the packet that answers.
+fn is_reset(answer: &ProbeAnswer) -> bool {
+    matches!(answer, ProbeAnswer::Refused) || matches!(answer, ProbeAnswer::Broken(why) if why == RESET)
 }
 
 fn times(expect: &ExpectFile, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {

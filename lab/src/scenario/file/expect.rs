@@ -45,6 +45,7 @@ pub struct ExpectFile {
     #[schemars(with = "Option<Vec<String>>")]
     pub healthy_nodes: Option<Vec<Spanned<String>>>,
     pub alive: Option<bool>,
+    pub reset: Option<bool>,
     #[schemars(with = "Option<Vec<u16>>")]
     pub open: Option<Spanned<Vec<u16>>>,
     pub made: Option<PacketCount>,
@@ -74,7 +75,7 @@ const fn key(
 
 /// The keys of `expect` in documentation order. A key without `docs` shares another key's row.
 #[rustfmt::skip]
-pub static EXPECT_KEYS: [ExpectKey; 28] = [
+pub static EXPECT_KEYS: [ExpectKey; 29] = [
     key("answered", |expect| expect.answered.is_some(), &[
         ("`answered: POD`", "every request was answered, by this pod or by one of a list"),
         ("`answered: {web-1: 1/3, web-2: 2/3}`", "`probe`: in these proportions (`1/3`, `0.25`, `25%`)"),
@@ -96,6 +97,7 @@ pub static EXPECT_KEYS: [ExpectKey; 28] = [
     key("took", |expect| expect.took.is_some(), &[("`took: \">=50ms\"`, `took: \"<=2s\"`", "how long each request took, or a list of both; upper bounds are for virtual time, which no load delays. With a change: how long until every proxy had applied it, also on the host's clock; leave room for a loaded machine, where a change takes some 100 ms")]),
     key("counters", |expect| !expect.counters.is_empty(), &[("`counters: [RULE, …]`", "packets that [rules](#rules) matched during this step")]),
     key("alive", |expect| expect.alive.is_some(), &[("`alive: false`", "the connection is dead")]),
+    key("reset", |expect| expect.reset.is_some(), &[("`reset: true`", "the connection was reset: it is dead, and the client is told so at once")]),
     key("open", |expect| expect.open.is_some(), &[("`open: [PORT, …]`", "exactly these ports accept a connection")]),
     key("status", |expect| expect.status.is_some(), &[("`status`", "`exec`: the exit status (default 0); `healthCheck`: the HTTP status")]),
     key("output", |expect| expect.output.is_some(), &[("`output`, `lacks`", "text that the output contains, does not contain")]),

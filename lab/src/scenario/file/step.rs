@@ -174,7 +174,7 @@ pub static STEP_KEYS: [StepKey; 38] = [
     step("connect", Effect::State, &[("`connect: {name, from, to, family, via, sourcePort}`", "opens a TCP connection, keeps it open, and sends one request over it")])
         .expects(&["answered", "sameAs", "differsFrom", "sawSource", "refused", "dropped", "unanswered", "took", "counters"]),
     step("send", Effect::State, &[("`send: CONNECTION`", "sends another request over an open connection")])
-        .expects(&["answered", "sameAs", "differsFrom", "sawSource", "took", "counters", "alive"]),
+        .expects(&["answered", "sameAs", "differsFrom", "sawSource", "took", "counters", "alive", "reset"]),
     step("sendStray", Effect::State, &[("`sendStray: CONNECTION`", "makes the pod at the other end send a segment far outside the window of the connection, then sends a request like `send`")])
         .expects(&["answered", "sameAs", "differsFrom", "sawSource", "took", "counters", "alive"])
         .kernel(KernelOnly::showing("sequence numbers")),

@@ -187,7 +187,7 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
 
 /// Returns the promise of a `send` step; `None` if the connection must be dead.
 pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePromise>, Problem> {
-    if expect.alive == Some(false) {
+    if expect.alive == Some(false) || expect.reset == Some(true) {
         let more = expect.answered.is_some() || expect.same_as.is_some() || expect.differs_from.is_some();
         let message = "a connection that is not alive answers nothing";
         return if more { Err(Problem::new(Location::UNKNOWN, message)) } else { Ok(None) };

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use svclab_apiserver::objects::Store;
-use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer, ProbeOutcome};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer, ProbeOutcome, RESET};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 use svclab_spec::Protocol;
 
-use super::calls::RESET;
 use super::counters::RuleCounters;
 use super::lab::{SimError, SimLab};
 use super::targets;
@@ -176,8 +175,7 @@ impl Backend for SimLab {
     }
 
     async fn advance(&mut self, time: Duration) -> Result<(), SimError> {
-        self.machines.network_mut().advance(time);
-        Ok(())
+        self.pass(time)
     }
 
     async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<StepOutcome, SimError> {

@@ -1,8 +1,9 @@
 //! Sends requests through the simulated network and the proxies' relays.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use svclab_cluster::traffic::probe::{Probe, ProbeAnswer, ProbeOutcome};
+use svclab_cluster::traffic::probe::{Probe, ProbeAnswer, ProbeOutcome, RESET};
 use svclab_sim::network::{Flow, HostId, Journey, NetworkError, Outcomes, PacketVerdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
@@ -11,7 +12,7 @@ use svclab_spec::Protocol;
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use super::targets;
-use svclab_sim::relays::{Relay, RelayPort};
+use svclab_sim::relays::{Relay, RelayPort, Relays};
 
 #[derive(Debug, Clone)]
 pub(super) struct SentRequest {
@@ -30,7 +31,16 @@ pub(super) struct RelayConnection {
     pub(super) is_dead: bool,
 }
 
-pub(super) const RESET: &str = "the relay has reset the connection";
+impl RelayConnection {
+    /// Ends the connection if its backend has stopped serving and nothing keeps it. Drains have no end here.
+    pub(super) fn lose(&mut self, node: &str, (before, now): (&Relays, &Relays)) {
+        let Some(old) = before.get(&self.port).filter(|_| self.node == node) else { return };
+        let fate = now.get(&self.port).map_or(old.fate, |new| new.fate);
+        let backend = self.packet.ports().map(|(_, to)| SocketAddr::new(self.packet.destination, to));
+        let serves = |relay: &Relay| backend.is_some_and(|backend| relay.serving.contains(&backend));
+        self.is_dead |= fate == Some(Duration::ZERO) && !now.get(&self.port).is_some_and(serves);
+    }
+}
 
 impl SimLab {
     pub(super) fn call(&mut self, probe: &Probe) -> Result<(ProbeOutcome, SentRequest), SimError> {

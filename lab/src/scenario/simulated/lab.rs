@@ -14,6 +14,7 @@ use svclab_spec::{ClusterSpec, Cni};
 
 use super::calls::SentRequest;
 use super::counters::RuleCounters;
+use super::lost_flows::LostFlows;
 use super::machines::{HostSettings, Machines};
 use super::render::{RenderError, RuleSource};
 use super::rendered::Rendered;
@@ -81,6 +82,8 @@ pub struct SimLab {
     pub(super) open: BTreeMap<String, SentRequest>,
     /// `None` if no step checks counters.
     pub(super) counters: Option<RuleCounters>,
+    /// By node.
+    lost_flows: BTreeMap<String, LostFlows>,
     pub(super) memories: BTreeMap<String, RelayMemory>,
     pub(super) silence: UdpTimeouts,
     /// Whether the Kubernetes API is on the nodes' network.
@@ -113,6 +116,7 @@ impl SimLab {
             turns: 0,
             open: BTreeMap::new(),
             counters: asks.then(RuleCounters::default),
+            lost_flows: BTreeMap::new(),
             memories: BTreeMap::new(),
             silence: silence(proxy),
             has_api: scenario.api_server.is_some(),
@@ -156,6 +160,16 @@ impl SimLab {
             if let Some(found) = self.rendered.get(node) {
                 let relays = (&found.state.relays, &rendered.state.relays);
                 forget_flows_of_ended_relays(self.machines.network_mut(), node, relays);
+                self.open.values_mut().filter_map(|sent| sent.second.as_mut()).for_each(|one| one.lose(node, relays));
+                let (lost, time) = (self.lost_flows.entry(node.clone()).or_default(), self.machines.network().now());
+                lost.change(&found.flows, &rendered.flows, time);
+                if !lost.is_empty() {
+                    rendered.tables = lost.add_to(&rendered.tables, time);
+                    rendered
+                        .state
+                        .read_nft(&format!("tables of {node}"), &rendered.tables)
+                        .map_err(RenderError::from)?;
+                }
             }
             let open = self.open.values().filter_map(|sent| sent.second.as_ref());
             rendered.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
@@ -166,6 +180,12 @@ impl SimLab {
         }
         self.spec = self.store.cluster_spec();
         Ok(self.machines.update(&self.spec, &self.rendered, &self.settings)?)
+    }
+
+    /// Ends drains that last until then.
+    pub(super) fn pass(&mut self, time: Duration) -> Result<(), SimError> {
+        self.machines.network_mut().advance(time);
+        if self.lost_flows.values().all(LostFlows::is_empty) { Ok(()) } else { self.program() }
     }
 
     pub(super) fn change_objects(&mut self, step: &Step) -> Result<(), SimError> {

@@ -1,7 +1,8 @@
 //! Scenarios in the simulator: hosts, links and routes as in network namespaces, and svcproxy's printed rules on every
 //! node. Needs no kernel and no privileges; the seed decides all random choices.
 //!
-//! [`render`] runs svcproxy, [`rendered`] reads its output, `drain` adds state that survives a restart, [`machines`]
+//! [`render`] runs svcproxy, [`rendered`] reads its output, `drain` and `lost_flows` add what
+//! a proxy remembers of earlier objects, [`machines`]
 //! builds the network. [`lab`] is a cluster with its objects, `calls` sends requests, [`outcomes`] reads state, [`run`]
 //! carries out a scenario.
 
@@ -10,6 +11,7 @@ mod calls;
 mod counters;
 mod drain;
 pub mod lab;
+mod lost_flows;
 pub mod machines;
 pub mod outcomes;
 pub mod render;

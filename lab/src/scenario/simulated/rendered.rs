@@ -5,6 +5,8 @@ use svclab_sim::protocol::Family;
 use svclab_sim::relays::{self, Relay, RelayPort};
 use svclab_spec::PROXY_HEALTH_PORT;
 
+use super::lost_flows::{self, KeptFlows};
+
 #[derive(Debug, Clone, Default)]
 pub struct Rendered {
     pub state: NodeState,
@@ -14,6 +16,7 @@ pub struct Rendered {
     /// Listening ports kept only for open connections.
     pub held: BTreeSet<RelayPort>,
     pub tables: String,
+    pub flows: KeptFlows,
 }
 
 const FAMILIES: [(&str, Family); 2] = [("# IPv4", Family::V4), ("# IPv6", Family::V6)];
@@ -58,6 +61,9 @@ impl Rendered {
                 let both =
                     port.zip(local).ok_or_else(|| NodeReadError::new(&format!("health checks of {node}"), &line))?;
                 rendered.health.insert((family, both.0), both.1);
+            } else if let Some(text) = line.strip_prefix(lost_flows::LINE) {
+                let fail = |problem: String| NodeReadError::new(&format!("connections of {node}"), &problem);
+                rendered.flows.extend([lost_flows::parse(text).map_err(fail)?]);
             } else if let Some(text) = line.strip_prefix(relays::LINE) {
                 let fail = |problem: String| NodeReadError::new(&format!("listening ports of {node}"), &problem);
                 let (protocol, port, relay) = Relay::parse(text).map_err(fail)?;

@@ -3,6 +3,7 @@
 mod addresses;
 mod choice;
 mod endpoints;
+mod fates;
 mod flows;
 mod health;
 mod hints;
@@ -29,6 +30,7 @@ const PARTS: &[&[Mutant]] = &[
     addresses::MUTANTS,
     choice::MUTANTS,
     endpoints::MUTANTS,
+    fates::MUTANTS,
     flows::MUTANTS,
     health::MUTANTS,
     hints::MUTANTS,
