@@ -53,6 +53,8 @@ impl Promise {
                 mode == Mode::Nftables
             }
             "flow-fate" | "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
+            "no-masquerade" => matches!(mode, Mode::Iptables | Mode::Nftables),
+            "masquerade-source" => mode != Mode::Userspace,
             _ => true,
         }
     }
@@ -75,7 +77,7 @@ impl Promise {
 
 /// The oracle's rules with their numbers, without those that give no verdict (`undecided`, `contradiction`,
 /// `node-port-addresses-other-family`), and without `astray`, which follows from `kept`.
-const RULES: [(u16, Rule); 52] = [
+const RULES: [(u16, Rule); 54] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
     (103, Rule::ExternalIp),
@@ -127,6 +129,8 @@ const RULES: [(u16, Rule); 52] = [
     (505, Rule::ExternalMasquerade),
     (506, Rule::OwnNode),
     (508, Rule::Relayed),
+    (509, Rule::NoMasquerade),
+    (510, Rule::MasqueradeSource),
     (601, Rule::HealthCheck),
 ];
 

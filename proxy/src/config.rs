@@ -66,6 +66,28 @@ pub enum NodePortAddresses {
     PrimaryAndRanges(Vec<IpNet>),
 }
 
+/// Which address masqueraded packets get (`masqueradeSource`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum MasqueradeSource {
+    /// The kernel's choice for the outgoing interface, as upstream.
+    #[default]
+    OutgoingInterface,
+    /// The node's primary address of each family.
+    Primary,
+    /// At most one address per family. A family without one uses the outgoing interface's.
+    Addresses(Vec<IpAddr>),
+}
+
+impl MasqueradeSource {
+    pub fn is_chosen(&self, family: Family) -> bool {
+        match self {
+            MasqueradeSource::OutgoingInterface => false,
+            MasqueradeSource::Primary => true,
+            MasqueradeSource::Addresses(all) => all.iter().any(|address| Family::of(address) == family),
+        }
+    }
+}
+
 /// Conntrack settings; zero keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conntrack {
@@ -188,6 +210,9 @@ pub struct Config {
     pub masquerade_all: bool,
     /// Mark bit that requests masquerade, 0 to 31.
     pub masquerade_bit: u8,
+    pub masquerade_source: MasqueradeSource,
+    /// `noMasqueradeCIDRs`.
+    pub no_masquerade: Vec<IpNet>,
     pub node_port_addresses: NodePortAddresses,
     /// Node ports on 127.0.0.1 (IPv4 only; needs `route_localnet`).
     pub localhost_node_ports: bool,
@@ -231,6 +256,8 @@ impl Config {
             detect_local: DetectLocal::ClusterCidr(Vec::new()),
             masquerade_all: false,
             masquerade_bit: 14,
+            masquerade_source: MasqueradeSource::OutgoingInterface,
+            no_masquerade: Vec::new(),
             node_port_addresses: NodePortAddresses::All,
             localhost_node_ports: true,
             tcp_be_liberal: false,

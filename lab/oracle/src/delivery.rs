@@ -1,14 +1,14 @@
 use std::collections::BTreeSet;
 
-use crate::address::Family;
 use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::masquerade;
 use crate::promise::{Backend, Delivery, PromisedAffinity, PromisedReply, Share};
 use crate::rules::{Reasons, Rule};
-use crate::world::World;
+use crate::world::{Objects, World};
 
 pub(crate) fn deliver(
+    objects: &Objects,
     world: &World,
     case: &ServicePacket<'_>,
     chosen: &[&Endpoint],
@@ -26,7 +26,14 @@ pub(crate) fn deliver(
         if hairpin {
             reasons.add(Rule::Hairpin, endpoint.address.to_string());
         }
-        let backend = backend(world, case, endpoint, masqueraded || hairpin, share);
+        let exempt = masqueraded && masquerade::is_exempt(world, case, endpoint);
+        if exempt {
+            reasons.add(Rule::NoMasquerade, endpoint.address.to_string());
+        }
+        let mut backend = backend(world, case, endpoint, masqueraded && !exempt || hairpin, share);
+        if backend.masqueraded {
+            backend.sees = masquerade::sources(objects, world, case, reasons);
+        }
         if matches!(backend.reply, PromisedReply::AsymmetricReply(_)) {
             reasons.add(Rule::AsymmetricReply, format!("{} past {}", endpoint.address, arrival.node));
         }
@@ -63,18 +70,12 @@ fn backend(
     let masqueraded = masqueraded && (!ends_here || arrival.by_node || case.semantics.relays);
     // Whether the reply passes the node that translated the request.
     let returns = masqueraded || arrival.from_this_node || on == Some(arrival.node);
-    let node = world.node(arrival.node);
     Backend {
         address: endpoint.address,
         pod: endpoint.pod.clone().or_else(|| pod.map(|pod| pod.name.clone())),
         share,
         masqueraded,
-        sees: if masqueraded {
-            // The kernel chooses the address by the outgoing interface.
-            node.map(|node| node.of_family(Family::of(arrival.source))).unwrap_or_default()
-        } else {
-            BTreeSet::from([arrival.source])
-        },
+        sees: BTreeSet::from([arrival.source]),
         reply: if returns { PromisedReply::From(case.to) } else { PromisedReply::AsymmetricReply(endpoint.address) },
     }
 }

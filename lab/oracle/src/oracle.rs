@@ -134,7 +134,7 @@ impl<'a> Oracle<'a> {
         if differ || !port.name.port.is_empty() {
             reasons.add(Rule::TargetPort, port.name.to_string());
         }
-        PromisedVerdict::Deliver(delivery::deliver(self.world, case, &chosen, reasons))
+        PromisedVerdict::Deliver(delivery::deliver(self.objects, self.world, case, &chosen, reasons))
     }
 
     fn here<'n>(&'n self, node: &'n str) -> NodeLocation<'n> {

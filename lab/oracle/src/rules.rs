@@ -71,6 +71,8 @@ pub enum Rule {
     OffCluster,
     ExternalMasquerade,
     OwnNode,
+    NoMasquerade,
+    MasqueradeSource,
     Kept,
     Relayed,
     AsymmetricReply,
@@ -102,7 +104,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
 
 /// The rows, in the order of the variants.
 #[rustfmt::skip]
-const TABLE: [RuleRow; 56] = [
+const TABLE: [RuleRow; 58] = [
     row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
     row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
     row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
@@ -155,6 +157,8 @@ const TABLE: [RuleRow; 56] = [
     row(Rule::OffCluster, PromisePart::Source, "off-cluster", "what goes to a cluster IP and is not from a pod, as detectLocalMode tells them, has the node's address", "page reference/command-line-tools-reference/kube-proxy, --cluster-cidr, --detect-local-mode"),
     row(Rule::ExternalMasquerade, PromisePart::Source, "external-masquerade", "under externalTrafficPolicy Cluster the client's address is replaced by the node's", "page tutorials/services/source-ip, Source IP for Services with Type=NodePort; API ServiceSpec.externalTrafficPolicy"),
     row(Rule::OwnNode, PromisePart::Source, "own-node", "what the node itself sends to an external address has the node's address", "upstream's test InternalExternalMasquerade, rows 'node to …' and 'localhost to …'"),
+    row(Rule::NoMasquerade, PromisePart::Source, "no-masquerade", "what the node itself sends to an endpoint in noMasqueradeCIDRs keeps its source, unless that is a loopback address", "KEP-6246, The no-masquerade-cidrs option; docs/decisions.md"),
+    row(Rule::MasqueradeSource, PromisePart::Source, "masquerade-source", "with masqueradeSource what is masqueraded has that address, by whatever interface it leaves", "docs/limitations.md; KEP-6246, Kube-Proxy SNAT to Primary Node IP; kubernetes#78949"),
     row(Rule::Kept, PromisePart::Source, "kept", "in all other cases the client's address is kept", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP"),
     row(Rule::Relayed, PromisePart::Source, "relayed", "in userspace mode, and behind node ports on loopback addresses in nftables mode, endpoints see the node that relays", "docs/limitations.md, userspace mode"),
     row(Rule::AsymmetricReply, PromisePart::Source, "astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),

@@ -10,7 +10,7 @@ use crate::cluster::ClusterModel;
 use crate::promise::{Delivery, Promise, PromisedReply, PromisedVerdict};
 use crate::question::{PacketSource, Protocol, Question};
 use crate::rules::PromisePart;
-use crate::settings::{DetectLocalMode, Mode};
+use crate::settings::{DetectLocalMode, MasqueradeSource, Mode};
 use crate::world::{Cni, NodeMachine, PodMachine, ReversePath};
 
 const DELIVERED_PROBES: u32 = 20;
@@ -142,6 +142,12 @@ impl ClusterModel {
         // Omits `all`, the default, for which scenarios have no word.
         if !entries.is_empty() && !entries.iter().any(|entry| entry == "all") {
             value["nodePortAddresses"] = json!(entries);
+        }
+        if !proxy.exempt_ranges().is_empty() {
+            value["noMasqueradeCIDRs"] = json!(proxy.exempt_ranges());
+        }
+        if *proxy.chosen_source() != MasqueradeSource::OutgoingInterface {
+            value["masqueradeSource"] = json!(proxy.chosen_source().to_string());
         }
         if proxy.mode == Mode::Ipvs {
             value["ipvs"] = json!({ "scheduler": proxy.scheduler.name() });

@@ -1,6 +1,7 @@
 //! The settings of `KubeProxyConfiguration` that affect promises.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -94,11 +95,40 @@ impl Scheduler {
     }
 }
 
+/// svcproxy's `masqueradeSource`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum MasqueradeSource {
+    /// Any of the node's addresses: the kernel chooses by the outgoing interface.
+    #[default]
+    OutgoingInterface,
+    /// The primary addresses of the Node object.
+    Primary,
+    /// At most one address per family.
+    Addresses(Vec<IpAddr>),
+}
+
+/// The value of the field.
+impl fmt::Display for MasqueradeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MasqueradeSource::OutgoingInterface => Ok(()),
+            MasqueradeSource::Primary => f.write_str("primary"),
+            MasqueradeSource::Addresses(all) => {
+                let texts: Vec<String> = all.iter().map(IpAddr::to_string).collect();
+                f.write_str(&texts.join(","))
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySettings {
     pub mode: Mode,
     pub detect_local: DetectLocalMode,
     pub masquerade_all: bool,
+    pub masquerade_source: MasqueradeSource,
+    /// `noMasqueradeCIDRs` (KEP-6246).
+    pub no_masquerade: Vec<IpNet>,
     /// Empty: every address; in nftables mode the primary addresses.
     pub node_port_addresses: Vec<NodePortAddress>,
     pub localhost_node_ports: bool,
@@ -113,6 +143,8 @@ impl Default for ProxySettings {
             mode: Mode::default(),
             detect_local: DetectLocalMode::default(),
             masquerade_all: false,
+            masquerade_source: MasqueradeSource::default(),
+            no_masquerade: Vec::new(),
             node_port_addresses: Vec::new(),
             localhost_node_ports: true,
             scheduler: Scheduler::default(),
@@ -122,6 +154,22 @@ impl Default for ProxySettings {
 }
 
 impl ProxySettings {
+    /// Returns the entries of `noMasqueradeCIDRs` that the mode accepts.
+    pub fn exempt_ranges(&self) -> &[IpNet] {
+        match self.mode {
+            Mode::Iptables | Mode::Nftables => &self.no_masquerade,
+            Mode::Ipvs | Mode::Userspace => &[],
+        }
+    }
+
+    /// Returns `masqueradeSource` if the mode accepts it.
+    pub fn chosen_source(&self) -> &MasqueradeSource {
+        match self.mode {
+            Mode::Userspace => &MasqueradeSource::OutgoingInterface,
+            Mode::Iptables | Mode::Ipvs | Mode::Nftables => &self.masquerade_source,
+        }
+    }
+
     pub(crate) fn node_port_addresses(&self, family: Family) -> impl Iterator<Item = NodePortAddress> + '_ {
         self.node_port_addresses.iter().copied().filter(move |entry| match entry {
             NodePortAddress::Range(range) => Family::of_range(*range) == family,

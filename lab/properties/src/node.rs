@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use svclab_oracle as oracle;
 use svclab_oracle::{Cni, NodeMachine, NodePortAddress, World};
-use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::config::{Config, DetectLocal, MasqueradeSource, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::Family;
 
 pub fn config(world: &World, node: &str) -> Config {
@@ -25,6 +25,12 @@ pub fn config(world: &World, node: &str) -> Config {
         oracle::DetectLocalMode::InterfaceNamePrefix(prefix) => DetectLocal::InterfaceNamePrefix(prefix.clone()),
     };
     config.masquerade_all = settings.masquerade_all;
+    config.masquerade_source = match settings.chosen_source() {
+        oracle::MasqueradeSource::OutgoingInterface => MasqueradeSource::OutgoingInterface,
+        oracle::MasqueradeSource::Primary => MasqueradeSource::Primary,
+        oracle::MasqueradeSource::Addresses(all) => MasqueradeSource::Addresses(all.clone()),
+    };
+    config.no_masquerade = settings.exempt_ranges().to_vec();
     config.node_port_addresses = match settings.node_port_addresses.as_slice() {
         // The configuration reader has the same default.
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,

@@ -101,6 +101,8 @@ fn configuration(world: &World) -> Value {
         "clusterCIDR": cidr,
         "detectLocal": inner,
         "nodePortAddresses": addresses.collect::<Vec<_>>(),
+        "masqueradeSource": settings.chosen_source().to_string(),
+        "noMasqueradeCIDRs": settings.exempt_ranges(),
         "iptables": { "masqueradeAll": settings.masquerade_all, "localhostNodePorts": localhost },
         "nftables": { "masqueradeAll": settings.masquerade_all },
         "ipvs": { "scheduler": settings.scheduler.name() },

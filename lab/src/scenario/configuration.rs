@@ -11,8 +11,8 @@ use serde_saphyr::Location;
 use svclab_spec::ClusterSpec;
 
 use super::error::Problem;
-use super::file::{DetectLocalMode, IptablesWriter, ProxyFile, Scheduler};
-use super::values::TimeSpan;
+use super::file::{DetectLocalMode, IptablesWriter, Net, ProxyFile, Scheduler};
+use super::values::{OneOrMany, TimeSpan};
 use crate::mode::Mode;
 
 /// Fields of KubeProxyConfiguration (`kubeproxy.config.k8s.io/v1alpha1`), and settings that only svcproxy has.
@@ -24,6 +24,9 @@ pub struct ProxySettings {
     detect_local_mode: Option<DetectLocalMode>,
     detect_local: DetectLocalConfig,
     node_port_addresses: Option<Vec<String>>,
+    #[serde(rename = "noMasqueradeCIDRs")]
+    no_masquerade_cidrs: Option<Vec<IpNet>>,
+    masquerade_source: Option<String>,
     pub(super) iptables: IptablesConfig,
     ipvs: IpvsConfig,
     nftables: NftablesConfig,
@@ -105,7 +108,7 @@ const IMMEDIATE: Duration = Duration::from_millis(1);
 pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Problem>) -> ProxySettings {
     detect_local(file, problems);
     let by_range = matches!(file.detect_local_mode, None | Some(DetectLocalMode::ClusterCIDR));
-    let written = file.cluster_cidr.as_ref().map(|list| list.0.iter().map(|net| net.value.0).collect());
+    let written = file.cluster_cidr.as_ref().map(nets);
     let iptables = &file.iptables;
     if iptables.masquerade_bit.is_some_and(|bit| bit > 31) {
         problems.push(Problem::new(Location::UNKNOWN, "proxy.iptables.masqueradeBit: expected 0 to 31"));
@@ -122,6 +125,8 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
             interface_name_prefix: file.detect_local.interface_name_prefix.clone(),
         },
         node_port_addresses: node_port_addresses(file, problems),
+        no_masquerade_cidrs: file.no_masquerade_cidrs.as_ref().map(nets),
+        masquerade_source: file.masquerade_source.clone(),
         iptables: IptablesConfig {
             masquerade_all: iptables.masquerade_all,
             masquerade_bit: iptables.masquerade_bit,
@@ -145,6 +150,10 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
         drain_limit: time(&file.ipvs.drain_limit),
         writer: iptables.writer,
     }
+}
+
+fn nets(list: &OneOrMany<Net>) -> Vec<IpNet> {
+    list.0.iter().map(|net| net.value.0).collect()
 }
 
 fn node_port_addresses(file: &ProxyFile, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
@@ -262,6 +271,8 @@ mod tests {
             detectLocalMode: BridgeInterface
             detectLocal: {bridgeInterface: cni0}
             nodePortAddresses: [10.0.0.0/8, 172.18.0.0/24]
+            noMasqueradeCIDRs: 10.244.0.0/16
+            masqueradeSource: primary
             iptables: {masqueradeAll: true, masqueradeBit: 3, localhostNodePorts: false, syncPeriod: 1h, minSyncPeriod: 0s}
             ipvs: {scheduler: wrr, strictARP: true, drainLimit: 3s}
             nftables: {flowtable: true}
@@ -275,6 +286,8 @@ mod tests {
             "detectLocalMode": "BridgeInterface",
             "detectLocal": { "bridgeInterface": "cni0" },
             "nodePortAddresses": ["10.0.0.0/8", "172.18.0.0/24"],
+            "noMasqueradeCIDRs": ["10.244.0.0/16"],
+            "masqueradeSource": "primary",
             "iptables": {
                 "masqueradeAll": true, "masqueradeBit": 3, "localhostNodePorts": false, "syncPeriod": "3600000ms",
                 "minSyncPeriod": "1ms",

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use crate::config::Config;
 use crate::kernel::uplink;
-use crate::model::{Batch, Change};
+use crate::model::{Batch, Change, Family};
 use crate::plan::advice::complaints;
 use crate::source::primary_family;
 use crate::state::NodeInfo;
@@ -56,10 +56,13 @@ impl OwnNode {
     /// Warns if traffic from the node to services is masqueraded to another address than the node's
     /// (kubernetes#133024).
     fn warn_about_uplink(&self) {
+        if self.config.masquerade_source.is_chosen(Family::V4) {
+            return;
+        }
         match uplink::borrowed() {
             Ok(Some(borrowed)) if self.primary.iter().any(|ip| ip.is_ipv4() && *ip != borrowed.source) => warn!(
                 "the uplink {} has no IPv4 address: what is masqueraded there, such as this node's own calls to services, gets the source \
-                 {} of another link, which other machines may not answer; give the uplink the node's address",
+                 {} of another link, which other machines may not answer; give the uplink the node's address, or set masqueradeSource: primary",
                 borrowed.link, borrowed.source
             ),
             Ok(_) => {}

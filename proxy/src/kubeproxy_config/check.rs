@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::address::bind_address;
-use super::{GoDuration, KubeProxyConfiguration, gates};
+use super::{GoDuration, KubeProxyConfiguration, gates, masquerade};
 use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice};
 use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
 use crate::model::{Family, FlowFate, ServiceAnnotation, parse_ip};
@@ -17,9 +17,9 @@ pub struct FieldProblem {
     pub problem: String,
 }
 
-type Checked<T> = Result<T, FieldProblem>;
+pub(super) type Checked<T> = Result<T, FieldProblem>;
 
-fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
+pub(super) fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
     Err(FieldProblem { field: field.into(), problem: problem.into() })
 }
 
@@ -42,6 +42,8 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
             from.iptables.masquerade_all
         },
         masquerade_bit: masquerade_bit(from, mode)?,
+        masquerade_source: masquerade::source(&from.masquerade_source, mode)?,
+        no_masquerade: masquerade::exceptions(&from.no_masquerade_cidrs, mode)?,
         node_port_addresses: node_port_addresses(&from.node_port_addresses, mode)?,
         // IPVS does not forward packets from the loopback range.
         localhost_node_ports: from.iptables.localhost_node_ports && mode != Mode::Ipvs,

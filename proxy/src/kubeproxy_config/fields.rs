@@ -111,6 +111,8 @@ pub const FIELDS: &[ConfigField] = &[
     flag("detectLocal.bridgeInterface", "pod-bridge-interface", Text, Honoured, "The pods' bridge, for detect-local mode BridgeInterface"),
     flag("detectLocal.interfaceNamePrefix", "pod-interface-name-prefix", Text, Honoured, "Start of the pods' interface names, for detect-local mode InterfaceNamePrefix"),
     flag("clusterCIDR", "cluster-cidr", Text, Honoured, "Pod ranges of the cluster, at most one per family, comma-separated"),
+    flag("noMasqueradeCIDRs", "no-masquerade-cidrs", List, Different("for packets of the node itself only; iptables and nftables mode"), "Endpoint ranges to which this node's own calls of services keep their source (KEP-6246)"),
+    flag("masqueradeSource", "masquerade-source", Text, Different("not upstream's; iptables, IPVS and nftables mode"), "Source of masqueraded packets: primary (the node's primary addresses), or an address per family, comma-separated; empty: an address of the outgoing interface"),
     flag("nodePortAddresses", "nodeport-addresses", List, Honoured, "Addresses that accept node ports: ranges, primary, localhost, all; default: all, in nftables mode primary; in nftables mode relays serve loopback addresses"),
     flag("oomScoreAdj", "oom-score-adj", Number, Different("a refused write is a warning"), "How readily the kernel kills this process when memory is short (-1000 to 1000)"),
     flag("conntrack.maxPerCore", "conntrack-max-per-core", Number, Different("a refused write is a warning"), "Connections to track for each processor of the node, 1048576 in all at most; 0: keep the kernel's limit"),

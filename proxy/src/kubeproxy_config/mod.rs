@@ -6,6 +6,7 @@ mod check;
 mod duration;
 mod fields;
 mod gates;
+mod masquerade;
 mod read;
 mod tree;
 mod types;

@@ -33,6 +33,10 @@ pub struct KubeProxyConfiguration {
     pub detect_local: DetectLocalConfiguration,
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
+    #[serde(rename = "noMasqueradeCIDRs")]
+    pub no_masquerade_cidrs: Vec<String>,
+    /// Exists only in this proxy.
+    pub masquerade_source: String,
     pub node_port_addresses: Vec<String>,
     pub oom_score_adj: i32,
     pub conntrack: ConntrackConfiguration,
@@ -192,6 +196,8 @@ impl KubeProxyConfiguration {
             detect_local_mode: String::new(),
             detect_local: DetectLocalConfiguration::default(),
             cluster_cidr: String::new(),
+            no_masquerade_cidrs: Vec::new(),
+            masquerade_source: String::new(),
             node_port_addresses: Vec::new(),
             oom_score_adj: -999,
             conntrack: ConntrackConfiguration::default(),

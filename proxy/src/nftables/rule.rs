@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -74,6 +74,8 @@ pub enum Statement {
     /// Needs an earlier protocol match.
     Translate(SocketAddr),
     Masquerade,
+    /// The source becomes this address, with a random port.
+    SourceNat(IpAddr),
     Counter,
     /// ICMP port unreachable.
     Reject,

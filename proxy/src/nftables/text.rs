@@ -300,6 +300,7 @@ fn statement_text(statement: &Statement, family: Family) -> String {
         Statement::TranslateBy { key, map } => format!("dnat {ip} to {} map @{map}", fields_text(key, family)),
         Statement::Translate(to) => format!("dnat to {to}"),
         Statement::Masquerade => "masquerade fully-random".to_owned(),
+        Statement::SourceNat(to) => format!("snat to {to} fully-random"),
         Statement::Counter => "counter".to_owned(),
         Statement::Reject => "reject".to_owned(),
         Statement::Reset => "reject with tcp reset".to_owned(),

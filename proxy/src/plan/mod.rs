@@ -195,6 +195,11 @@ pub enum NodePortScope {
 pub struct NodePlan {
     pub family: Family,
     pub masquerade_mark: u32,
+    /// The source of masqueraded packets; `None`: an address of the outgoing interface (`MASQUERADE`).
+    pub masquerade_source: Option<IpAddr>,
+    /// Endpoint ranges to which this node's own packets keep their source, sorted (`noMasqueradeCIDRs`, KEP-6246). Its
+    /// packets from the loopback range are masqueraded: no endpoint can reply to them.
+    pub unmasqueraded: Vec<IpNet>,
     /// How to detect packets from pods, if possible.
     pub pods: Option<PodSource>,
     /// The masquerade of [`ClusterIpFrontend::action`], the same for every service port.

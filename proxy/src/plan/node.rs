@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::service_port::internal_masquerade;
 use super::{NodePlan, NodePortScope, PodSource};
-use crate::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use crate::config::{Config, DetectLocal, MasqueradeSource, Mode, NodeAddresses, NodePortAddresses};
 use crate::model::Family;
 use crate::state::NodeInfo;
 
@@ -14,6 +14,8 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
     NodePlan {
         family,
         masquerade_mark: 1 << config.masquerade_bit,
+        masquerade_source: masquerade_source(config, family, node, addresses),
+        unmasqueraded: unmasqueraded(config, family),
         pods: pods(config, family, node),
         internal_masquerade: internal_masquerade(config.masquerade_all),
         node_ports: node_ports(config, family, node, addresses, loopback),
@@ -136,6 +138,19 @@ pub fn primary_address(config: &Config, family: Family, node: &NodeInfo, address
     let of_family = |ips: &[IpAddr]| ips.iter().copied().find(|ip| Family::of(ip) == family);
     let bound = config.bind_address.filter(|address| Family::of(address) == family);
     bound.or_else(|| of_family(&node.primary)).or_else(|| of_family(&addresses.primary))
+}
+
+fn masquerade_source(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Option<IpAddr> {
+    match &config.masquerade_source {
+        MasqueradeSource::OutgoingInterface => None,
+        MasqueradeSource::Primary => primary_address(config, family, node, addresses),
+        MasqueradeSource::Addresses(all) => all.iter().copied().find(|ip| Family::of(ip) == family),
+    }
+}
+
+fn unmasqueraded(config: &Config, family: Family) -> Vec<IpNet> {
+    let of_family = config.no_masquerade.iter().copied().filter(|range| Family::of_net(range) == family);
+    IpNet::aggregate(&of_family.collect())
 }
 
 fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {

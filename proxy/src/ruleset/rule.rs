@@ -72,8 +72,12 @@ impl Rule {
         self.source(IpNet::from(address))
     }
 
-    pub fn destination(mut self, address: IpAddr) -> Rule {
-        self.destination = Some(Not::is(IpNet::from(address)));
+    pub fn destination(self, address: IpAddr) -> Rule {
+        self.destination_range(IpNet::from(address))
+    }
+
+    pub fn destination_range(mut self, range: IpNet) -> Rule {
+        self.destination = Some(Not::is(range));
         self
     }
 

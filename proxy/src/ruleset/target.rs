@@ -1,5 +1,5 @@
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::model::Family;
 
@@ -20,6 +20,10 @@ pub enum RuleTarget {
     },
     Masquerade {
         /// `--random-fully`: picks a random source port.
+        random_fully: bool,
+    },
+    Snat {
+        to: IpAddr,
         random_fully: bool,
     },
     Dnat(SocketAddr),
@@ -48,6 +52,9 @@ impl fmt::Display for RuleTarget {
             RuleTarget::Mark { mark, mask } => write!(f, "-j MARK --set-xmark {mark:#x}/{mask:#x}"),
             RuleTarget::Masquerade { random_fully: true } => f.write_str("-j MASQUERADE --random-fully"),
             RuleTarget::Masquerade { random_fully: false } => f.write_str("-j MASQUERADE"),
+            RuleTarget::Snat { to, random_fully } => {
+                write!(f, "-j SNAT --to-source {to}{}", if *random_fully { " --random-fully" } else { "" })
+            }
             RuleTarget::Dnat(to) => write!(f, "-j DNAT --to-destination {to}"),
             RuleTarget::Redirect(port) => write!(f, "-j REDIRECT --to-ports {port}"),
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Parser;
 use svcproxy::cli::settings::{ObjectOrigin, ResolvedSettings, Settings};
 use svcproxy::config::{
-    Config, Conntrack, DetectLocal, FeatureGates, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice,
+    Config, Conntrack, DetectLocal, FeatureGates, Ipvs, MasqueradeSource, Mode, NodePortAddresses, Variant,
+    WriterChoice,
 };
 use svcproxy::kernel::ipvs::Timeouts;
 use svcproxy::kubeproxy_config::{self, KubeProxyConfiguration};
@@ -136,7 +137,8 @@ fn every_field_reaches_the_proxy() {
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
          tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n\
-         featureGates: {{AllowServiceExternalIPs: false}}\nflowFate: keep\nserviceAnnotations: []\n"
+         featureGates: {{AllowServiceExternalIPs: false}}\nflowFate: keep\nserviceAnnotations: []\n\
+         noMasqueradeCIDRs: [10.244.0.0/16]\nmasqueradeSource: 172.18.0.2\n"
     );
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy", "--ipvs-drain-limit=90s"])
@@ -160,6 +162,8 @@ fn every_field_reaches_the_proxy() {
         detect_local: DetectLocal::BridgeInterface("cni0".into()),
         masquerade_all: true,
         masquerade_bit: 3,
+        masquerade_source: MasqueradeSource::Addresses(vec!["172.18.0.2".parse().unwrap()]),
+        no_masquerade: vec!["10.244.0.0/16".parse().unwrap()],
         node_port_addresses: NodePortAddresses::PrimaryAndRanges(vec![
             "127.0.0.0/8".parse().unwrap(),
             "::1/128".parse().unwrap(),
@@ -194,8 +198,10 @@ fn every_field_reaches_the_proxy() {
     assert_eq!(config, expected);
 
     // IPVS mode has its own periods, and no node ports on the loopback range.
-    let text =
-        text.replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00").replace("localhostNodePorts: false, ", "");
+    let text = text
+        .replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00")
+        .replace("localhostNodePorts: false, ", "")
+        .replace("noMasqueradeCIDRs: [10.244.0.0/16]\n", "");
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap()]).unwrap().config;
     assert_eq!((config.mode, config.localhost_node_ports), (Mode::Ipvs, false));

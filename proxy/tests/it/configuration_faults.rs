@@ -104,7 +104,7 @@ fn a_mistake_is_named_by_file_line_and_field() {
 #[test]
 fn an_unknown_or_repeated_field_is_a_warning() {
     let directory = tempfile::tempdir().unwrap();
-    let text = "noMasqueradeCIDRs: [10.0.0.0/8]
+    let text = "snatCIDRs: [10.0.0.0/8]
 iptables:
   masqueradebit: 3
   masqueradeBit: 4
@@ -118,7 +118,7 @@ ipvs: null
     let path = file(directory.path(), &format!("{HEAD}{text}"));
     let resolved = resolve(&["--config", path.to_str().unwrap()]).unwrap();
     let expected = [
-        "line 3: noMasqueradeCIDRs: there is no such field in kubeproxy.config.k8s.io/v1alpha1",
+        "line 3: snatCIDRs: there is no such field in kubeproxy.config.k8s.io/v1alpha1",
         "line 5: iptables.masqueradebit: there is no such field in kubeproxy.config.k8s.io/v1alpha1; is masqueradeBit meant?",
         "line 7: iptables.masqueradeBit: is given again, and the last one counts",
         "line 9: logging.vmodule[0].level: there is no such field in kubeproxy.config.k8s.io/v1alpha1",

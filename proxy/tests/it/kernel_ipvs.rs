@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::support::{WRITERS, changes_of_every_kind, cluster_cidrs, inside, shell, wait_for};
+use crate::support::{WRITERS, changes_of_every_kind, cluster_cidrs, inside, masquerade_sources, shell, wait_for};
 
 use svcproxy::config::{Config, DetectLocal, Variant, WriterChoice};
 use svcproxy::kernel::dummy::{AddressChange, AddressState, ServiceDevice};
@@ -57,6 +57,7 @@ fn a_second_synchronisation_sends_nothing() {
         Config { detect_local: cluster_cidrs(), ..base.clone() },
         Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
         Config { masquerade_all: true, ..base.clone() },
+        Config { masquerade_source: masquerade_sources(), ..base.clone() },
         base,
     ];
     for variant in WRITERS {

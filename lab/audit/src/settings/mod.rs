@@ -1,5 +1,6 @@
 //! The proxy's settings, from its configuration or its rules.
 
+mod masquerade;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,9 @@ struct Configuration {
     detect_local_mode: Option<String>,
     detect_local: Option<DetectLocalFile>,
     node_port_addresses: Option<Vec<String>>,
+    masquerade_source: Option<String>,
+    #[serde(rename = "noMasqueradeCIDRs")]
+    no_masquerade_cidrs: Option<Vec<String>>,
     iptables: Option<IptablesFields>,
     nftables: Option<Masquerade>,
     ipvs: Option<IpvsFields>,
@@ -95,6 +99,8 @@ impl AuditedProxy {
             mode,
             detect_local: detect_local(&file)?,
             masquerade_all: masquerade_all.unwrap_or(false),
+            masquerade_source: masquerade::source(file.masquerade_source.as_deref().unwrap_or_default())?,
+            no_masquerade: ranges(file.no_masquerade_cidrs.as_deref().unwrap_or_default())?,
             node_port_addresses: node_port_addresses(file.node_port_addresses.as_deref().unwrap_or_default())?,
             localhost_node_ports: file.iptables.as_ref().and_then(|one| one.localhost_node_ports).unwrap_or(true),
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
@@ -111,6 +117,9 @@ impl AuditedProxy {
         Ok(AuditedProxy { settings, configured: true })
     }
 }
+
+/// The table of nftables mode.
+const PROXY: &str = "kube-proxy";
 
 /// The feature gate of KEP-5707.
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
@@ -129,7 +138,7 @@ pub(crate) fn written_by(state: &NodeState) -> Option<Mode> {
         let tables = state.v4.tables.iter().chain(&state.v6.tables).filter(|table| table.name == TableName::Nat);
         tables.flat_map(|table| &table.chains).any(|chain| chain.name.starts_with(prefix))
     };
-    if state.nft.tables.iter().any(|table| table.name == "kube-proxy") {
+    if state.nft.tables.iter().any(|table| table.name == PROXY) {
         Some(Mode::Nftables)
     } else if !state.servers.services.is_empty() {
         Some(Mode::Ipvs)
@@ -199,6 +208,8 @@ fn scheduler(name: &str) -> Result<Scheduler, NodeError> {
 
 #[cfg(test)]
 mod tests {
+    use svclab_oracle::MasqueradeSource;
+
     use super::*;
 
     fn of(text: &str) -> Result<AuditedProxy, NodeError> {
@@ -218,6 +229,8 @@ mod tests {
         assert_eq!(proxy.settings.detect_local, DetectLocalMode::ClusterCidr(ranges.to_vec()));
         let addresses = [NodePortAddress::Primary, NodePortAddress::Range("192.0.2.0/24".parse().unwrap())];
         assert_eq!(proxy.settings.node_port_addresses, addresses);
+        let proxy = of("masqueradeSource: primary\nnoMasqueradeCIDRs: [10.244.0.0/16]\n").unwrap().settings;
+        assert_eq!((proxy.masquerade_source, proxy.no_masquerade), (MasqueradeSource::Primary, ranges[..1].to_vec()));
         let json =
             r#"{"mode":"","detectLocalMode":"InterfaceNamePrefix","detectLocal":{"interfaceNamePrefix":"cali"}}"#;
         let proxy = of(json).unwrap();
@@ -230,6 +243,7 @@ mod tests {
         for (text, problem) in [
             ("mode: ebpf", "mode \"ebpf\" is none that is known"),
             ("clusterCIDR: ten", "\"ten\" is no range"),
+            ("masqueradeSource: eth0", "\"eth0\" is neither primary nor an address"),
             ("nodePortAddresses: [here]", "\"here\" is no range"),
             ("ipvs: {scheduler: magic}", "scheduler \"magic\" is not modelled"),
             ("detectLocalMode: Magic", "detectLocalMode \"Magic\" is none that is known"),

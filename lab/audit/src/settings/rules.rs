@@ -11,7 +11,7 @@ use svclab_sim::rules::matches::{Match, Side};
 use svclab_sim::rules::{Rule, RuleTarget, TableName, Test};
 use svclab_snapshot::Snapshot;
 
-use super::scheduler;
+use super::{PROXY, masquerade, scheduler};
 use crate::cluster::own_addresses;
 
 /// What a rule takes for pods.
@@ -58,8 +58,11 @@ pub(super) fn settings(snapshot: &Snapshot, state: &NodeState, mode: Mode) -> (P
     }
     // With masqueradeAll only policy Local depends on it.
     let known = !shown.pods.is_empty() || shown.masquerade_all == 0 && shown.cluster_ips > 0;
+    let (masquerade_source, no_masquerade) = masquerade::of_rules(state);
     let settings = ProxySettings {
         mode,
+        masquerade_source,
+        no_masquerade,
         masquerade_all: shown.masquerade_all > shown.masquerade_others,
         localhost_node_ports: !shown.not_loopback,
         node_port_addresses: shown.node_port_addresses(mode),
@@ -71,8 +74,6 @@ pub(super) fn settings(snapshot: &Snapshot, state: &NodeState, mode: Mode) -> (P
     };
     (settings, known)
 }
-
-const PROXY: &str = "kube-proxy";
 
 fn most_common<T: Ord>(all: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
@@ -165,7 +166,8 @@ impl Shown {
         for chain in &table.chains {
             self.cluster_ips +=
                 usize::from(["service-", "cluster-ip-"].iter().any(|start| chain.name.starts_with(start)));
-            for rule in &chain.rules {
+            // Its rules compare sources with the loopback range only.
+            for rule in chain.rules.iter().filter(|_| chain.name != "masquerading") {
                 self.nft_rule(table, &chain.name, rule);
             }
         }

@@ -19,6 +19,15 @@ pub struct Recipe {
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
     pub service_cidrs: bool,
+    pub masquerade: MasqueradeRecipe,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MasqueradeRecipe {
+    /// `masqueradeSource: primary`.
+    pub primary_source: bool,
+    /// Whether `noMasqueradeCIDRs` has the pods' ranges.
+    pub exempt_pods: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::recipe::{
     ClaimRecipe, DeclaredAddresses, DetectRecipe, DuplicateEndpoint, EndpointCondition, EndpointRecipe, Families,
-    HintsRecipe, IngressMode, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceFamilies,
-    ServiceKind, ServiceRecipe, SourceRangeRecipe,
+    HintsRecipe, IngressMode, MasqueradeRecipe, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe,
+    Recipe, ServiceFamilies, ServiceKind, ServiceRecipe, SourceRangeRecipe,
 };
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
@@ -19,8 +19,8 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
     let wiring = (rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
-    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5));
-    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs)| {
+    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5), masquerade());
+    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs, masquerade)| {
         let (link_gateways, overlay, reverse_path, second) = wiring;
         Recipe {
             families,
@@ -34,17 +34,25 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
             services,
             proxy,
             service_cidrs,
+            masquerade,
         }
     })
 }
 
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
-    (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
+    let drawn = (vec(service(), 1..=4), proxy(), rarely(0.5), masquerade());
+    drawn.prop_map(move |(services, proxy, service_cidrs, masquerade)| Recipe {
         services,
         proxy,
         service_cidrs,
+        masquerade,
         ..frame.clone()
     })
+}
+
+fn masquerade() -> impl Strategy<Value = MasqueradeRecipe> {
+    (rarely(0.2), rarely(0.2))
+        .prop_map(|(primary_source, exempt_pods)| MasqueradeRecipe { primary_source, exempt_pods })
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
-use svclab_oracle::{Cni, DetectLocalMode, NodePortAddress, Objects, World, generate};
+use svclab_oracle::{Cni, DetectLocalMode, MasqueradeSource, NodePortAddress, Objects, World, generate};
 
 const SEEDS: u64 = 600;
 
@@ -25,12 +25,14 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-const NEVER: [&str; 3] = [
+const NEVER: [&str; 4] = [
     // Proxies ignore a slice without ports, and the controller creates none.
     "slice.ports.port -",
     "slice.ports.port 0",
     // Only proxies with KEP-6032 know `localhost`.
     "nodePortAddresses localhost",
+    // All nodes share the settings, and no address is every node's.
+    "masqueradeSource 172.18.0.9,fd00:18::9",
 ];
 
 /// Fields that every generated object has.
@@ -169,6 +171,8 @@ fn wiring_and_settings(world: &World) -> Vec<String> {
         format!("pods are told by {local}"),
         format!("masqueradeAll {}", proxy.masquerade_all),
         format!("localhostNodePorts {}", proxy.localhost_node_ports),
+        format!("masqueradeSource {}", proxy.masquerade_source),
+        format!("noMasqueradeCIDRs {}", !proxy.no_masquerade.is_empty()),
     ];
     if proxy.node_port_addresses.is_empty() {
         said.push("nodePortAddresses -".to_owned());
@@ -251,6 +255,10 @@ fn every_wiring_and_setting_is_drawn() {
     for on in [false, true] {
         let mut world = World::default();
         (world.proxy.masquerade_all, world.proxy.localhost_node_ports) = (on, on);
+        if on {
+            world.proxy.masquerade_source = MasqueradeSource::Primary;
+            world.proxy.no_masquerade = vec!["10.244.0.0/16".parse().unwrap()];
+        }
         world.proxy.node_port_addresses = vec![
             loopback("127.0.0.0/8"),
             loopback("172.18.0.0/24"),

@@ -1,4 +1,4 @@
-use svclab_oracle::{Cni, Delivery, DetectLocalMode};
+use svclab_oracle::{Cni, Delivery, DetectLocalMode, MasqueradeSource, Mode, ProxySettings, World};
 
 use crate::test_cluster::{PORT, TestCluster, ip, net};
 
@@ -107,6 +107,65 @@ fn a_pod_on_the_host_network_is_its_node() {
     );
     let quiet = cluster.clone().with(|world| world.proxy.detect_local = DetectLocalMode::Off);
     quiet.expect("pod/agent | 10.96.0.1:80 | agent*1/1>node-b | hairpin");
+}
+
+/// The scenarios `masquerade-source` and `no-masquerade`.
+#[test]
+fn a_chosen_source_replaces_every_other() {
+    let seen = |settings: ProxySettings, from: &str, to: &str| {
+        let cluster = with("").with(|world| world.proxy = ProxySettings { detect_local: detect(world), ..settings });
+        seen(&cluster.delivery(from, to))
+    };
+    let primary = || ProxySettings { masquerade_source: MasqueradeSource::Primary, ..ProxySettings::default() };
+    let both = MasqueradeSource::Addresses(vec![ip("172.18.0.9"), ip("fd00:18::9")]);
+    let address = || ProxySettings { masquerade_source: both.clone(), ..ProxySettings::default() };
+    let rows = [
+        ("node/node-b", "10.96.0.1:80"),
+        ("pod/x", "10.96.0.1:80"),
+        ("pod/caller-a", "203.0.113.1:80"),
+        ("client/laptop@node-a", "172.18.0.2:30080"),
+    ];
+    for (from, to) in rows {
+        let node = if from == "node/node-b" { "172.18.0.3" } else { "172.18.0.2" };
+        assert_eq!(seen(primary(), from, to), [ip(node)], "{from}");
+        assert_eq!(seen(address(), from, to), [ip("172.18.0.9")], "{from}");
+        let ipvs = ProxySettings { mode: Mode::Ipvs, ..address() };
+        assert_eq!(seen(ipvs, from, to), [ip("172.18.0.9")], "{from}");
+        let relayed = ProxySettings { mode: Mode::Userspace, ..address() };
+        assert!(!seen(relayed, from, to).contains(&ip("172.18.0.9")), "{from}");
+    }
+    assert_eq!(seen(address(), "pod/caller-c", "10.96.0.1:80"), [ip("10.244.3.5")], "not masqueraded");
+}
+
+fn detect(world: &World) -> DetectLocalMode {
+    world.proxy.detect_local.clone()
+}
+
+#[test]
+fn the_node_itself_keeps_its_source_towards_exempt_endpoints() {
+    let cluster = |range: &str| {
+        let ranges = vec![net(range)];
+        with("").slice("web", PORT, &["y@node-b"]).with(|world| world.proxy.no_masquerade = ranges)
+    };
+    cluster("10.244.0.0/16").expect(
+        "
+        node/node-a          | 10.96.0.1:80     | x*1/2>client, y*1/2>client | no-masquerade
+        node/node-a          | 203.0.113.1:80   | x*1/2>client, y*1/2>client | no-masquerade
+        node/node-c          | 172.18.0.2:30080 | x*1/2>node-a, y*1/2>node-a | external-masquerade
+        loopback/node-a      | 127.0.0.1:30080  | x*1/2>node-a, y*1/2>node-a
+        node/node-a=203.0.113.1 | 203.0.113.1:80 | x*1/2>node-a, y*1/2>node-a
+        client/laptop@node-a | 172.18.0.2:30080 | x*1/2>node-a, y*1/2>node-a | external-masquerade
+        client/laptop@node-a | 10.96.0.1:80     | x*1/2>node-a, y*1/2>node-a | off-cluster
+        pod/caller-a         | 203.0.113.1:80   | x*1/2>node-a, y*1/2>node-a | external-masquerade
+        pod/x                | 10.96.0.1:80     | x*1/2>node-a, y*1/2>client | hairpin
+        ",
+    );
+    cluster("10.244.2.0/24").expect("node/node-a | 10.96.0.1:80 | x*1/2>node-a, y*1/2>client | no-masquerade");
+    let none = "node/node-a | 10.96.0.1:80 | x*1/2>node-a, y*1/2>node-a | off-cluster";
+    cluster("fd00:244::/32").expect(none);
+    cluster("10.244.0.0/16")
+        .with(|world| world.proxy.mode = Mode::Ipvs)
+        .expect(&none.replace("off-cluster", "own-node"));
 }
 
 fn seen(delivery: &Delivery) -> Vec<std::net::IpAddr> {

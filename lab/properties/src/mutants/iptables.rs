@@ -37,6 +37,10 @@ fn marks(rule: &Rule) -> bool {
     jumps(rule, "KUBE-MARK-MASQ")
 }
 
+pub(super) fn masquerades(rule: &Rule) -> bool {
+    matches!(rule.target, RuleTarget::Masquerade(_) | RuleTarget::Snat(_))
+}
+
 fn is_random(one: &Match) -> bool {
     matches!(one, Match::Statistic(_))
 }
@@ -265,11 +269,11 @@ fn marking() -> Vec<Mutant> {
         rules("the mark clears the other bits", |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { mask, .. } = &mut rule.target { *mask = u32::MAX; }))
             .equivalent("no other program marks packets here"),
         rules("masquerade precedes the mark match", |r| POSTROUTING.reorder(r, |chain| chain.reverse())),
-        rules("nothing is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Masquerade(_)))),
+        rules("nothing is masqueraded", |r| POSTROUTING.remove(r, masquerades)),
         rules("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == RuleTarget::Return)),
         rules("the mark is not cleared", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Mark { .. })))
             .equivalent("no later rule reads the mark"),
-        rules("masquerade uses no random ports", |r| POSTROUTING.edit(r, any, |rule| if let RuleTarget::Masquerade(range) = &mut rule.target { range.random_fully = false; }))
+        rules("masquerade uses no random ports", |r| POSTROUTING.edit(r, any, |rule| if let RuleTarget::Masquerade(range) | RuleTarget::Snat(range) = &mut rule.target { range.random_fully = false; }))
             .equivalent("no verdict depends on which free port is taken"),
     ]
 }

@@ -9,6 +9,7 @@ use svclab_sim::rules::target::{RejectWith, RuleTarget};
 use svclab_sim::set::{Element, PartValue};
 
 use super::Mutant;
+use super::iptables::masquerades;
 use super::tools::{ChainsOf, any, is_drop, jumps, rules, state, strip, without_jump};
 use svclab_sim::cluster::NodeState;
 
@@ -186,7 +187,7 @@ fn marking() -> Vec<Mutant> {
         rules("hairpin is not masqueraded", |r| POSTROUTING.remove(r, |rule| asks(rule, "KUBE-LOOP-BACK"))),
         rules("every packet to an endpoint is masqueraded", |r| POSTROUTING.edit(r, |rule| asks(rule, "KUBE-LOOP-BACK"), |rule| strip(rule, |one| matches!(one, Match::Set(_))))),
         rules("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == RuleTarget::Return)),
-        rules("nothing marked is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Masquerade(_)) && !asks(rule, "KUBE-LOOP-BACK"))),
+        rules("nothing marked is masqueraded", |r| POSTROUTING.remove(r, |rule| masquerades(rule) && !asks(rule, "KUBE-LOOP-BACK"))),
         rules("the mark is another bit", |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { value, mask } = &mut rule.target { (*value, *mask) = (0x8000, 0x8000); })),
         rules("packets to cluster IPs are never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"))),
         rules("packets to cluster IPs are always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"),

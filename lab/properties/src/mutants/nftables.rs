@@ -81,7 +81,7 @@ fn jumps_to(rule: &Rule, chain: &str) -> bool {
 }
 
 fn masquerades(statement: &Statement) -> bool {
-    matches!(statement, Statement::Nat { kind: NatKind::Masquerade, .. })
+    matches!(statement, Statement::Nat { kind: NatKind::Masquerade | NatKind::Snat, .. })
 }
 
 fn unasked(state: &mut NodeState, base: &str, chain: &str) -> bool {

@@ -16,6 +16,9 @@ pub struct ProxyFile {
     pub detect_local_mode: Option<DetectLocalMode>,
     pub detect_local: DetectLocalFile,
     pub node_port_addresses: Option<OneOrMany<PlainText>>,
+    #[serde(rename = "noMasqueradeCIDRs")]
+    pub no_masquerade_cidrs: Option<OneOrMany<Net>>,
+    pub masquerade_source: Option<String>,
     pub iptables: IptablesFile,
     pub ipvs: IpvsFile,
     pub nftables: NftablesFile,

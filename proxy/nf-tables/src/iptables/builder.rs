@@ -163,13 +163,26 @@ impl<'r> RuleBuilder<'r> {
         }
     }
 
+    /// `-j SNAT --to-source`, with `--random-fully`.
+    pub fn snat(mut self, to: IpAddr, random_fully: bool) {
+        self.require_family(to);
+        match to {
+            IpAddr::V4(to) => self.xt_target(&xt::snat_v4(to, random_fully)),
+            IpAddr::V6(to) => self.xt_target(&xt::snat_v6(to, random_fully)),
+        }
+    }
+
     /// `-j DNAT --to-destination`.
-    pub fn dnat(self, to: SocketAddr) {
-        if Family::of(to.ip()) != self.family {
-            let value = to.to_string();
+    pub fn dnat(mut self, to: SocketAddr) {
+        self.require_family(to.ip());
+        self.xt_target(&xt::dnat(to));
+    }
+
+    fn require_family(&mut self, address: IpAddr) {
+        if Family::of(address) != self.family {
+            let value = address.to_string();
             self.rule.fail(EncodeError::Value { what: "the address is not of the rule's family", value });
         }
-        self.xt_target(&xt::dnat(to));
     }
 
     /// `-j REDIRECT --to-ports`.

@@ -10,7 +10,9 @@ pub use matches::{
     AddrTypeMatch, CtStates, INVALID, NEW, RELATED_ESTABLISHED, STATE_DNAT, SetDirection, address_type, comment,
     conntrack_state, mark, one_in, recent_check, recent_set, sctp, set, tcp, udp,
 };
-pub use targets::{dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, set_xmark};
+pub use targets::{
+    dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, set_xmark, snat_v4, snat_v6,
+};
 
 /// A match or target with `N` bytes of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! xt targets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::XtExtension;
 
@@ -30,6 +30,18 @@ pub fn masquerade_v4(random_fully: bool) -> XtExtension<24> {
 /// `-j MASQUERADE` in IPv6 (`nf_nat.h`, `struct nf_nat_range`).
 pub fn masquerade_v6(random_fully: bool) -> XtExtension<40> {
     XtExtension::new("MASQUERADE", 0).u32(0, random(random_fully))
+}
+
+/// `-j SNAT --to-source` in IPv4 (`nf_nat.h`, `struct nf_nat_ipv4_multi_range_compat` of one range).
+pub fn snat_v4(to: Ipv4Addr, random_fully: bool) -> XtExtension<24> {
+    let target = XtExtension::new("SNAT", 0).u32(0, 1).u32(4, ADDRESSES | random(random_fully));
+    target.at(8, &to.octets()).at(12, &to.octets())
+}
+
+/// `-j SNAT --to-source` in IPv6 (`nf_nat.h`, `struct nf_nat_range`).
+pub fn snat_v6(to: Ipv6Addr, random_fully: bool) -> XtExtension<40> {
+    let target = XtExtension::new("SNAT", 1).u32(0, ADDRESSES | random(random_fully));
+    target.at(4, &to.octets()).at(20, &to.octets())
 }
 
 /// `-j REDIRECT --to-ports` in IPv4 (`nf_nat.h`, `struct nf_nat_ipv4_multi_range_compat` of one range).

@@ -194,6 +194,13 @@ fn with_addresses(family: Family) -> Vec<RuleForm> {
             RuleBuilder::new(rule, family, &protocol(number)).comment("a/b").protocol_match().dnat(to);
         }));
     }
+    let source = if family == Family::Ipv6 { "fd00:18::2" } else { "172.18.0.2" };
+    for (random_fully, option) in [(false, ""), (true, " --random-fully")] {
+        forms.push(form("nat", format!("-j SNAT --to-source {source}{option}"), move |rule| {
+            let to = source.parse().unwrap();
+            RuleBuilder::new(rule, family, &RuleHeader::default()).snat(to, random_fully);
+        }));
+    }
     forms
 }
 
@@ -452,7 +459,7 @@ fn mistakes_are_named() {
         (
             RuleHeader::default(),
             |rule| rule.dnat("[::1]:80".parse().unwrap()),
-            "the address is not of the rule's family: [::1]:80",
+            "the address is not of the rule's family: ::1",
         ),
         (RuleHeader::default(), |rule| rule.set(1, &[], false).count(), "a set has 1 to 6 dimensions: 0"),
     ];

@@ -190,18 +190,27 @@ impl RuleDecoder<'_> {
             "MASQUERADE" => RuleTarget::Masquerade { random_fully: u32_at(if v4 { 4 } else { 0 })? != 0 },
             "REJECT" => RuleTarget::Reject(self.family),
             "REDIRECT" => RuleTarget::Redirect(port_at(if v4 { 16 } else { 36 })?),
-            "DNAT" => {
-                let address: IpAddr = if v4 {
-                    Ipv4Addr::from(<[u8; 4]>::try_from(info.get(4..8)?).ok()?).into()
-                } else {
-                    Ipv6Addr::from(<[u8; 16]>::try_from(info.get(4..20)?).ok()?).into()
-                };
-                RuleTarget::Dnat(SocketAddr::new(address, port_at(36)?))
+            // Without addresses (`NF_NAT_RANGE_MAP_IPS`) encoding again gives other bytes.
+            "SNAT" => {
+                let (flags, address) = if v4 { (4, 8) } else { (0, 4) };
+                let random_fully = u32_at(flags)? & NAT_RANDOM_FULLY != 0;
+                RuleTarget::Snat { to: self.address_at(info, address)?, random_fully }
             }
+            "DNAT" => RuleTarget::Dnat(SocketAddr::new(self.address_at(info, 4)?, port_at(36)?)),
             _ => return None,
         })
     }
+
+    fn address_at(&self, info: &[u8], at: usize) -> Option<IpAddr> {
+        Some(match self.family {
+            Family::V4 => Ipv4Addr::from(<[u8; 4]>::try_from(info.get(at..at + 4)?).ok()?).into(),
+            Family::V6 => Ipv6Addr::from(<[u8; 16]>::try_from(info.get(at..at + 16)?).ok()?).into(),
+        })
+    }
 }
+
+/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (`nf_nat.h`).
+const NAT_RANDOM_FULLY: u32 = 1 << 4;
 
 fn protocol(number: u8) -> Option<Protocol> {
     Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)

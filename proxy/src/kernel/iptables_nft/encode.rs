@@ -62,6 +62,7 @@ pub(super) fn encode<'r, E>(
         RuleTarget::Reject(_) => builder.reject(),
         RuleTarget::Mark { mark, mask } => builder.set_xmark(*mark, *mask),
         RuleTarget::Masquerade { random_fully } => builder.masquerade(*random_fully),
+        RuleTarget::Snat { to, random_fully } => builder.snat(*to, *random_fully),
         RuleTarget::Dnat(to) => builder.dnat(*to),
         RuleTarget::Redirect(port) => builder.redirect(*port),
     }

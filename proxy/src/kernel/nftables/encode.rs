@@ -114,15 +114,17 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
             out.nat(translation(family, port, 0));
         }
         Statement::Translate(to) => {
-            match to.ip() {
-                std::net::IpAddr::V4(address) => out.immediate(&address.octets(), r1),
-                std::net::IpAddr::V6(address) => out.immediate(&address.octets(), r1),
-            };
+            address_to_register(to.ip(), out);
             out.immediate(&to.port().to_be_bytes(), Register::R2);
             out.nat(translation(family, Register::R2, PORT_SPECIFIED));
         }
         Statement::Masquerade => {
             out.masquerade(RANDOM_FULLY);
+        }
+        Statement::SourceNat(to) => {
+            address_to_register(*to, out);
+            let (kind, family) = (NatKind::Source, of_kernel(family));
+            out.nat(Nat { kind, family, address: Some(r1), port: None, flags: RANDOM_FULLY });
         }
         Statement::Counter => {
             out.counter();
@@ -138,6 +140,14 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
             out.verdict(verdict_of(verdict));
         }
     }
+}
+
+/// Loads the address into `R1`.
+fn address_to_register(address: std::net::IpAddr, out: &mut nf_tables::Rule) {
+    match address {
+        std::net::IpAddr::V4(address) => out.immediate(&address.octets(), Register::R1),
+        std::net::IpAddr::V6(address) => out.immediate(&address.octets(), Register::R1),
+    };
 }
 
 fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: CmpOp, family: Family, out: &mut nf_tables::Rule) {

@@ -297,11 +297,27 @@ fn cluster_ips_check() -> Chain {
 
 fn masquerading(node: &NodePlan) -> Chain {
     let mark = node.masquerade_mark;
+    let masquerade = || node.masquerade_source.map_or(Statement::Masquerade, Statement::SourceNat);
+    let mut rules: Vec<Rule> = node.unmasqueraded.iter().map(|range| keeps_source(node, *range)).collect();
     // A packet that passes again (IPsec, overlay) must not be masqueraded twice.
-    let marked = Rule::new([Statement::Marked(mark), Statement::Unmark(mark), Statement::Masquerade]);
-    let hairpin = Rule::new([Statement::Translated, in_set(PAIR, HAIRPINS, false), Statement::Masquerade]);
-    let rules = vec![marked, hairpin.commented("an endpoint that is its own client")];
+    rules.push(Rule::new([Statement::Marked(mark), Statement::Unmark(mark), masquerade()]));
+    let hairpin = Rule::new([Statement::Translated, in_set(PAIR, HAIRPINS, false), masquerade()]);
+    rules.push(hairpin.commented("an endpoint that is its own client"));
     Chain::new("whose source becomes this node's", rules)
+}
+
+fn keeps_source(node: &NodePlan, range: IpNet) -> Rule {
+    let mark = node.masquerade_mark;
+    let (loopback, side) = (node.family.loopback_range(), AddressSide::Source);
+    Rule::new([
+        Statement::Marked(mark),
+        Statement::Range { side: AddressSide::Destination, range, negated: false },
+        Statement::Local(side),
+        Statement::Range { side, range: loopback, negated: true },
+        Statement::Unmark(mark),
+        Statement::Verdict(NftVerdict::Return),
+    ])
+    .commented("destinations in noMasqueradeCIDRs")
 }
 
 /// Returns a plan whose table uses every kernel feature that a table may use.
@@ -309,6 +325,8 @@ pub fn probe_node(family: Family) -> NodePlan {
     NodePlan {
         family,
         masquerade_mark: 1,
+        masquerade_source: None,
+        unmasqueraded: Vec::new(),
         pods: Some(PodSource::Range(family.loopback_range())),
         internal_masquerade: Masquerade::NotPods,
         node_ports: NodePortScope::EveryLocalAddress { loopback: false },

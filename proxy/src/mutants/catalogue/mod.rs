@@ -9,6 +9,7 @@ mod health;
 mod hints;
 mod load;
 mod machines;
+mod masquerade;
 mod memory;
 mod names_and_ports;
 mod packets;
@@ -36,6 +37,7 @@ const PARTS: &[&[Mutant]] = &[
     hints::MUTANTS,
     load::MUTANTS,
     machines::MUTANTS,
+    masquerade::MUTANTS,
     names_and_ports::MUTANTS,
     packets::MUTANTS,
     policies::MUTANTS,

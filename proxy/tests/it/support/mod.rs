@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant, WriterChoice};
+use ipnet::IpNet;
+use svcproxy::config::{Config, DetectLocal, MasqueradeSource, NodePortAddresses, Variant, WriterChoice};
 use svcproxy::model::Change;
 use svcproxy::source::read_directory;
 
@@ -171,10 +172,18 @@ pub const WRITERS: [(Variant, WriterChoice); 3] = [
 ];
 
 pub fn cluster_cidrs() -> DetectLocal {
-    DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()])
+    DetectLocal::ClusterCidr(pod_ranges())
 }
 
-pub fn configs_of_every_rule() -> [Config; 5] {
+fn pod_ranges() -> Vec<IpNet> {
+    vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]
+}
+
+pub fn masquerade_sources() -> MasqueradeSource {
+    MasqueradeSource::Addresses(vec!["172.18.0.2".parse().unwrap(), "fd00:18::2".parse().unwrap()])
+}
+
+pub fn configs_of_every_rule() -> [Config; 6] {
     let base = Config { detect_local: cluster_cidrs(), ..Config::for_node("node-a") };
     let loopback = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
     [
@@ -182,6 +191,7 @@ pub fn configs_of_every_rule() -> [Config; 5] {
         Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
         Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
         Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
+        Config { masquerade_source: masquerade_sources(), no_masquerade: pod_ranges(), ..base.clone() },
         Config { node_port_addresses: NodePortAddresses::Ranges(loopback), ..base },
     ]
 }

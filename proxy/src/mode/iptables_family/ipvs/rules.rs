@@ -54,7 +54,7 @@ impl IpvsRules<'_> {
     /// A pod that connects to itself must see the node as the client.
     fn hairpin(&self, random_fully: bool) -> Vec<Rule> {
         let rule = self.commented(SetId::LoopBack, TO_AND_FROM);
-        vec![rule.target(RuleTarget::Masquerade { random_fully })]
+        vec![rule.target(common::masquerade(self.node, random_fully))]
     }
 
     fn services(&self) -> Vec<Rule> {

@@ -13,12 +13,27 @@ pub fn mark_masq(node: &NodePlan) -> FixedChain {
 
 pub fn masquerade_marked(node: &NodePlan, random_fully: bool) -> Vec<Rule> {
     let mark = node.masquerade_mark;
-    vec![
+    let mut rules = vec![
         Rule::new().marked(mark, true).target(RuleTarget::Return),
         // A packet that passes again (IPsec, overlay) must not be masqueraded twice.
         Rule::new().target(RuleTarget::Mark { mark, mask: 0 }),
-        Rule::commented("kubernetes service traffic requiring SNAT").target(RuleTarget::Masquerade { random_fully }),
-    ]
+    ];
+    let kept = node.unmasqueraded.iter().map(|range| {
+        let own = Rule::commented("destinations in noMasqueradeCIDRs")
+            .source_not_loopback(node.family)
+            .destination_range(*range);
+        own.from_local_address().target(RuleTarget::Return)
+    });
+    rules.extend(kept);
+    rules.push(Rule::commented("kubernetes service traffic requiring SNAT").target(masquerade(node, random_fully)));
+    rules
+}
+
+pub fn masquerade(node: &NodePlan, random_fully: bool) -> RuleTarget {
+    match node.masquerade_source {
+        None => RuleTarget::Masquerade { random_fully },
+        Some(to) => RuleTarget::Snat { to, random_fully },
+    }
 }
 
 pub fn forward(node: &NodePlan, drop_invalid: bool) -> FixedChain {
