@@ -216,6 +216,8 @@ pub struct Config {
     pub node_port_addresses: NodePortAddresses,
     /// Node ports on 127.0.0.1 (IPv4 only; needs `route_localnet`).
     pub localhost_node_ports: bool,
+    /// Whether a rule counts connections to node ports on 127.0.0.1 (`iptables.countLocalhostNodePorts`).
+    pub count_localhost_node_ports: bool,
     /// `nf_conntrack_tcp_be_liberal`: conntrack accepts out-of-window segments, so the proxy does not drop INVALID
     /// packets.
     pub tcp_be_liberal: bool,
@@ -260,6 +262,7 @@ impl Config {
             no_masquerade: Vec::new(),
             node_port_addresses: NodePortAddresses::All,
             localhost_node_ports: true,
+            count_localhost_node_ports: false,
             tcp_be_liberal: false,
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),

@@ -292,8 +292,8 @@ fn cards_compare_by_the_number_of_the_promise() {
 
 #[test]
 fn every_shipped_scenario_names_its_promise() {
-    // These name no promise: the scenario of the lab's own audit, and examples of chain names.
-    let without = ["scenarios/audit.yaml", "scenarios/seeds/"];
+    // These name no promise: scenarios of the lab's own audit, and examples of chain names.
+    let without = ["scenarios/audit.yaml", "scenarios/masquerade-borrows-address.yaml", "scenarios/seeds/"];
     for path in crate::shipped::scenarios() {
         let scenario = crate::scenario::load(path, 0).unwrap();
         let is_left_out = without.iter().any(|start| path.to_str().unwrap().starts_with(start));

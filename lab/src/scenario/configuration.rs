@@ -53,6 +53,7 @@ pub(super) struct IptablesConfig {
     masquerade_all: Option<bool>,
     masquerade_bit: Option<u8>,
     pub(super) localhost_node_ports: Option<bool>,
+    count_localhost_node_ports: Option<bool>,
     sync_period: Option<ConfigTime>,
     min_sync_period: Option<ConfigTime>,
 }
@@ -131,6 +132,7 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
             masquerade_all: iptables.masquerade_all,
             masquerade_bit: iptables.masquerade_bit,
             localhost_node_ports: iptables.localhost_node_ports,
+            count_localhost_node_ports: iptables.count_localhost_node_ports,
             sync_period,
             min_sync_period,
         },
@@ -200,7 +202,9 @@ impl ProxySettings {
         if mode == Mode::Nftables
             && let Some(mut section) = configuration.get("iptables").cloned()
         {
-            section.as_object_mut().map(|section| section.remove("localhostNodePorts"));
+            if let Some(section) = section.as_object_mut() {
+                section.retain(|name, _| !name.ends_with("ocalhostNodePorts"));
+            }
             json_patch::merge(&mut configuration["nftables"], &section);
         }
         if let Some(fields) = configuration.as_object_mut() {

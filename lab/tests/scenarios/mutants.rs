@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
 
 fn is_noticed(row: &MutantRow) -> Result<Completion, Failed> {
     let (scenario, step) = row.noticed_by.split_once(": ").ok_or("a row names a scenario and a step")?;
-    let name = names().into_iter().find(|name| name.rsplit('/').next() == Some(scenario));
+    let name = names().into_iter().find(|name| name.rsplit('/').next() == scenario.rsplit('/').next());
     let name = name.ok_or_else(|| format!("there is no scenario {scenario}"))?;
     let directory = tempfile::tempdir()?;
     let proxy = directory.path().join("svcproxy");

@@ -136,6 +136,10 @@ fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::Ipta
     let mut usable = open_iptables(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
     usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
     usable.metrics.extend(invalid_packets(config, &usable.counters)?);
+    if config.count_localhost_node_ports {
+        let counters = usable.counters.iter().map(|(_, one)| one.clone()).collect();
+        usable.metrics.push(rules::localhost_node_ports(counters)?);
+    }
     if config.service_counters {
         usable.metrics.push(rules::service_ports(usable.counters.clone())?);
     }

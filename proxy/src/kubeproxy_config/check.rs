@@ -47,6 +47,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         node_port_addresses: node_port_addresses(&from.node_port_addresses, mode)?,
         // IPVS does not forward packets from the loopback range.
         localhost_node_ports: from.iptables.localhost_node_ports && mode != Mode::Ipvs,
+        count_localhost_node_ports: count_localhost(from, mode)?,
         tcp_be_liberal: from.conntrack.tcp_be_liberal,
         sync_period,
         min_sync_period,
@@ -67,6 +68,19 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         annotations: annotations(&from.service_annotations)?,
         port_range: from.port_range.parse().or_else(|problem: String| wrong("portRange", problem))?,
     })
+}
+
+fn count_localhost(from: &KubeProxyConfiguration, mode: Mode) -> Checked<bool> {
+    let is_asked = from.iptables.count_localhost_node_ports;
+    match mode {
+        Mode::Ipvs | Mode::Userspace if is_asked => wrong(
+            "iptables.countLocalhostNodePorts",
+            format!("counts by a rule of iptables mode, and the mode is {mode}"),
+        ),
+        // Relays count their connections.
+        Mode::Ipvs | Mode::Userspace | Mode::Nftables => Ok(false),
+        Mode::Iptables => Ok(is_asked),
+    }
 }
 
 fn ipvs(from: &super::IpvsConfiguration) -> Checked<Ipvs> {

@@ -87,6 +87,7 @@ pub const FIELDS: &[ConfigField] = &[
     flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
     flag("iptables.masqueradeAll", "masquerade-all", Bool, Honoured, "Masquerade everything that goes to a cluster IP"),
     flag("iptables.localhostNodePorts", "iptables-localhost-nodeports", Bool, Honoured, "Accept node ports on 127.0.0.1 (IPv4)"),
+    flag("iptables.countLocalhostNodePorts", "iptables-count-localhost-nodeports", Bool, Different("not upstream's; iptables mode, and nftables mode counts without it"), "Count connections to node ports on 127.0.0.1 by one rule (kubeproxy_iptables_localhost_nodeports_accepted_packets_total)"),
     flag("iptables.syncPeriod", "iptables-sync-period", Time, Honoured, "Longest time between two checks of the whole state"),
     flag("iptables.minSyncPeriod", "iptables-min-sync-period", Time, Honoured, "Shortest time between two syncs, except for a burst of two"),
     flag("ipvs.syncPeriod", "ipvs-sync-period", Time, Honoured, "IPVS mode: longest time between two checks of the whole state"),

@@ -99,6 +99,8 @@ pub struct IptablesConfiguration {
     pub masquerade_bit: i32,
     pub masquerade_all: bool,
     pub localhost_node_ports: bool,
+    /// Exists only in this proxy.
+    pub count_localhost_node_ports: bool,
     pub sync_period: GoDuration,
     pub min_sync_period: GoDuration,
 }
@@ -249,6 +251,7 @@ impl Default for IptablesConfiguration {
             masquerade_bit: MASQUERADE_BIT,
             masquerade_all: false,
             localhost_node_ports: true,
+            count_localhost_node_ports: false,
             sync_period: SYNC_PERIOD,
             min_sync_period: MIN_SYNC_PERIOD,
         }

@@ -17,13 +17,19 @@ pub fn listeners(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, E
         let each = |count: fn(&RelayStats) -> u64| {
             families.iter().map(|(family, stats)| (vec![family.to_string()], as_value(count(stats)))).collect()
         };
-        vec![each(|stats| stats.listeners.get()), each(|stats| stats.not_opened.get())]
+        let accepted = |stats: &RelayStats| stats.connections_total.get();
+        vec![each(|stats| stats.listeners.get()), each(|stats| stats.not_opened.get()), each(accepted)]
     };
     AtScrape::new(read)
         .gauge("kubeproxy_nftables_localhost_nodeport_listeners", "Node ports that are relayed", &["ip_family"])?
         .counter(
             "kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
             "Tries to listen on a node port that failed",
+            &["ip_family"],
+        )?
+        .counter(
+            "kubeproxy_nftables_localhost_nodeports_accepted_packets_total",
+            "Connections accepted on node ports of the loopback range",
             &["ip_family"],
         )
 }

@@ -8,20 +8,35 @@ use super::{AtScrape, Samples};
 use crate::kernel::iptables::{CountedRule, IptablesError};
 use crate::kernel::writer::CounterReader;
 use crate::mode::iptables_family::iptables::connections::{ConnectionCounts, CountKind, CountedPort};
-use crate::mode::iptables_family::rules::names;
+use crate::mode::iptables_family::rules::{common, names};
 use crate::model::Family;
 use crate::ruleset::Table;
 
 /// Exports the number of INVALID packets that `KUBE-FORWARD` dropped, summed over all families as in kube-proxy.
 pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
-    let read = move || {
-        let rules = counters.iter().filter_map(|one| or_logged(one.of_chain(Table::Filter, names::FORWARD))).flatten();
-        let drops: Vec<u64> =
-            rules.filter(|rule| rule.rule.contains("--ctstate INVALID")).map(|rule| rule.packets).collect();
-        vec![if drops.is_empty() { Vec::new() } else { vec![(Vec::new(), as_value(drops.iter().sum()))] }]
-    };
     let help = "Packets that conntrack called INVALID and that were dropped";
-    AtScrape::slow(read).counter("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", help, &[])
+    AtScrape::slow(move || vec![sum(&counters, Table::Filter, names::FORWARD, "--ctstate INVALID")]).counter(
+        "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+        help,
+        &[],
+    )
+}
+
+/// Exports how many connections to node ports on 127.0.0.1 were accepted. kube-proxy's metric has this name, too; its
+/// rules in the nat table see the first packet of each connection.
+pub fn localhost_node_ports(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
+    AtScrape::slow(move || vec![sum(&counters, Table::Nat, names::MARK_MASQ, common::LOOPBACK_COUNT)]).counter(
+        "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+        "Packets accepted on node ports of the loopback range, the first one of each connection",
+        &[],
+    )
+}
+
+/// Sums the packets of the chain's rules that contain `text`. Without such a rule there is no sample.
+fn sum(counters: &[CounterReader], table: Table, chain: &str, text: &str) -> Samples {
+    let rules = counters.iter().filter_map(|one| or_logged(one.of_chain(table, chain))).flatten();
+    let packets: Vec<u64> = rules.filter(|rule| rule.rule.contains(text)).map(|rule| rule.packets).collect();
+    if packets.is_empty() { Vec::new() } else { vec![(Vec::new(), as_value(packets.iter().sum()))] }
 }
 
 pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape, Error> {

@@ -209,6 +209,8 @@ pub struct NodePlan {
     /// and SCTP node ports refuse on the loopback range then.
     pub node_port_relay: Option<IpAddr>,
     pub primary: Option<IpAddr>,
+    /// Counts connections to node ports on the loopback range.
+    pub count_loopback: bool,
     /// Drops other machines' packets to the loopback range, as `route_localnet` requires (CVE-2020-8558).
     pub guard_loopback: bool,
     /// Drops forwarded packets in conntrack state INVALID (kubernetes/kubernetes#74839).

@@ -21,6 +21,7 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         node_ports: node_ports(config, family, node, addresses, loopback),
         node_port_relay: node_port_relay(config, family),
         primary: primary_address(config, family, node, addresses),
+        count_loopback: config.count_localhost_node_ports && family == Family::V4 && routes_loopback(config),
         guard_loopback: family == Family::V4 && routes_loopback(config),
         drop_invalid: !config.tcp_be_liberal,
         service_ranges: Vec::new(),

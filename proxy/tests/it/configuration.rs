@@ -132,7 +132,7 @@ fn every_field_reaches_the_proxy() {
     let text = format!(
         "{HEAD}hostnameOverride: node-7\nbindAddress: fd00::7\nbindAddressHardFail: true\nenableProfiling: true\n\
          metricsBindAddress: '::'\niptables: {{masqueradeBit: 3, masqueradeAll: true, localhostNodePorts: false, \
-         syncPeriod: 1m, minSyncPeriod: 2s}}\ndetectLocalMode: BridgeInterface\ndetectLocal: {{bridgeInterface: cni0}}\n\
+         countLocalhostNodePorts: true, syncPeriod: 1m, minSyncPeriod: 2s}}\ndetectLocalMode: BridgeInterface\ndetectLocal: {{bridgeInterface: cni0}}\n\
          nodePortAddresses: [primary, localhost]\noomScoreAdj: -7\nconntrack: {{maxPerCore: 1, min: 2, \
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
@@ -169,6 +169,7 @@ fn every_field_reaches_the_proxy() {
             "::1/128".parse().unwrap(),
         ]),
         localhost_node_ports: false,
+        count_localhost_node_ports: true,
         tcp_be_liberal: true,
         sync_period: Duration::from_secs(60),
         min_sync_period: Duration::from_secs(2),
@@ -201,6 +202,7 @@ fn every_field_reaches_the_proxy() {
     let text = text
         .replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00")
         .replace("localhostNodePorts: false, ", "")
+        .replace("countLocalhostNodePorts: true, ", "")
         .replace("noMasqueradeCIDRs: [10.244.0.0/16]\n", "");
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap()]).unwrap().config;

@@ -8,6 +8,18 @@ fn unsupported_ipvs_settings_are_named() {
         (["--proxy-mode=ipvs", "--ipvs-scheduler=lottery"], "--ipvs-scheduler: \"lottery\" is none of rr, wrr, lc,"),
         (["--proxy-mode=ipvs", "--ipvs-exclude-cidrs=10.0.0.1-9"], "--ipvs-exclude-cidrs: \"10.0.0.1-9\" is no range"),
         (["--proxy-mode=ipvs", "--ipvs-udp-timeout=-1s"], "--ipvs-udp-timeout: -1s is negative"),
+        (
+            ["--proxy-mode=ipvs", "--iptables-count-localhost-nodeports"],
+            "--iptables-count-localhost-nodeports: counts by a rule of iptables mode, and the mode is ipvs",
+        ),
+        (
+            ["--proxy-mode=userspace", "--masquerade-source=primary"],
+            "--masquerade-source: in userspace mode this process opens the connections",
+        ),
+        (
+            ["--proxy-mode=ipvs", "--no-masquerade-cidrs=10.244.0.0/16"],
+            "--no-masquerade-cidrs: in IPVS mode the node's own packets have the service's address",
+        ),
         (["--proxy-mode=ipvs", "--service-counters"], "--service-counters: counts by rules of iptables mode"),
         (["--proxy-mode=ipvs", "--ipvs-drain-limit=-1s"], "--ipvs-drain-limit: -1s is negative"),
     ] {

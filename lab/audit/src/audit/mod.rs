@@ -1,5 +1,6 @@
 //! Compares the promise of Kubernetes with the packet's outcome for every service port, address and kind of caller.
 
+mod borrowed;
 mod calls;
 mod cause;
 mod coverage;
@@ -358,6 +359,9 @@ impl<'a> Audit<'a> {
         }
         let judge = Judge { world: &self.cluster.world, network: &machines.network, machine_of: None, strays: false };
         let mut faults = judge.faults(flow, found, promise);
+        if faults.is_empty() {
+            faults.extend(borrowed::faults(machines.network.host(machines.node), self.known, promise, found));
+        }
         // A packet that is not delivered misses every endpoint: only the first fault is reported.
         if faults
             .iter()

@@ -52,6 +52,7 @@ pub struct IptablesFile {
     pub masquerade_all: Option<bool>,
     pub masquerade_bit: Option<u8>,
     pub localhost_node_ports: Option<bool>,
+    pub count_localhost_node_ports: Option<bool>,
     pub sync_period: Option<TimeSpan>,
     pub min_sync_period: Option<TimeSpan>,
     pub writer: Option<IptablesWriter>,

@@ -332,6 +332,7 @@ pub fn probe_node(family: Family) -> NodePlan {
         node_ports: NodePortScope::EveryLocalAddress { loopback: false },
         node_port_relay: Some(family.localhost()),
         primary: None,
+        count_loopback: false,
         guard_loopback: false,
         drop_invalid: false,
         service_ranges: vec![family.loopback_range()],

@@ -49,6 +49,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
     )
     .only(NFTABLES),
     Mutant::new(
+        "settings-localhost-not-counted",
+        "ignores iptables.countLocalhostNodePorts",
+        "localhost-nodeport-count",
+        Hook::Config(|config| config.count_localhost_node_ports = false),
+    )
+    .only(IPTABLES),
+    Mutant::new(
+        "settings-localhost-counts-every-address",
+        "counts connections to node ports on every address as ones on localhost",
+        "localhost-nodeport-count",
+        Hook::Rules(|chain, rules| {
+            rules.iter_mut().filter(|_| chain == "KUBE-MARK-MASQ").for_each(|rule| rule.destination = None);
+        }),
+    )
+    .only(IPTABLES),
+    Mutant::new(
         "settings-loopback-range-unguarded",
         "lets other machines reach the node's loopback addresses",
         "localhost-nodeport",

@@ -192,7 +192,7 @@ pub fn configs_of_every_rule() -> [Config; 6] {
         Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
         Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
         Config { masquerade_source: masquerade_sources(), no_masquerade: pod_ranges(), ..base.clone() },
-        Config { node_port_addresses: NodePortAddresses::Ranges(loopback), ..base },
+        Config { node_port_addresses: NodePortAddresses::Ranges(loopback), count_localhost_node_ports: true, ..base },
     ]
 }
 

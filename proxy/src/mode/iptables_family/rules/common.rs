@@ -5,9 +5,14 @@ use crate::plan::NodePlan;
 use crate::ruleset::Table;
 use crate::ruleset::{ConnectionStates, Rule, RuleTarget};
 
+/// The comment of the rule in [`mark_masq`] that counts connections to node ports on the loopback range.
+pub const LOOPBACK_COUNT: &str = "node ports on localhost";
+
 pub fn mark_masq(node: &NodePlan) -> FixedChain {
     let mark = node.masquerade_mark;
-    let rules = vec![Rule::new().target(RuleTarget::Mark { mark, mask: mark })];
+    // Every connection to a node port from the node itself is marked, whatever the policy.
+    let count = node.count_loopback.then(|| Rule::commented(LOOPBACK_COUNT).destination_loopback(node.family, false));
+    let rules = count.into_iter().chain([Rule::new().target(RuleTarget::Mark { mark, mask: mark })]).collect();
     FixedChain::new(Table::Nat, names::MARK_MASQ, rules)
 }
 
