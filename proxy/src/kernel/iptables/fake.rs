@@ -42,7 +42,8 @@ impl Default for FakeIptables {
     }
 }
 
-const TARGETS: [&str; 9] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "REDIRECT", "MASQUERADE", "LOG"];
+const TARGETS: [&str; 10] =
+    ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "SNAT", "REDIRECT", "MASQUERADE", "LOG"];
 
 impl FakeIptables {
     /// Deletes all rules and user-defined chains, like a firewall's reload.
