@@ -22,6 +22,7 @@ pub struct Recipe {
     pub masquerade: MasqueradeRecipe,
 }
 
+/// Not drawn: the oracle does not know which source the kernel chooses for a node's call at its own second address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MasqueradeRecipe {
     /// `masqueradeSource: primary`.

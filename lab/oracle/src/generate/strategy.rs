@@ -19,8 +19,8 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
     let wiring = (rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
-    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5), masquerade());
-    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs, masquerade)| {
+    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5));
+    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs)| {
         let (link_gateways, overlay, reverse_path, second) = wiring;
         Recipe {
             families,
@@ -34,25 +34,18 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
             services,
             proxy,
             service_cidrs,
-            masquerade,
+            masquerade: MasqueradeRecipe::default(),
         }
     })
 }
 
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
-    let drawn = (vec(service(), 1..=4), proxy(), rarely(0.5), masquerade());
-    drawn.prop_map(move |(services, proxy, service_cidrs, masquerade)| Recipe {
+    (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
         services,
         proxy,
         service_cidrs,
-        masquerade,
         ..frame.clone()
     })
-}
-
-fn masquerade() -> impl Strategy<Value = MasqueradeRecipe> {
-    (rarely(0.2), rarely(0.2))
-        .prop_map(|(primary_source, exempt_pods)| MasqueradeRecipe { primary_source, exempt_pods })
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {

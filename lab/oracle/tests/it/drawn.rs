@@ -25,7 +25,7 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-const NEVER: [&str; 4] = [
+const NEVER: [&str; 6] = [
     // Proxies ignore a slice without ports, and the controller creates none.
     "slice.ports.port -",
     "slice.ports.port 0",
@@ -33,6 +33,9 @@ const NEVER: [&str; 4] = [
     "nodePortAddresses localhost",
     // All nodes share the settings, and no address is every node's.
     "masqueradeSource 172.18.0.9,fd00:18::9",
+    // `MasqueradeRecipe` is not drawn.
+    "masqueradeSource primary",
+    "noMasqueradeCIDRs true",
 ];
 
 /// Fields that every generated object has.
