@@ -74,7 +74,7 @@ lint:
 fuzz-check:
     cargo build --manifest-path proxy/fuzz/Cargo.toml --target-dir target/fuzz
 
-# Run a fuzzer for SECONDS: api, protobuf, manifest, kubeconfig, configuration, netlink or dump. By the flags of cargo-fuzz, with a stable compiler.
+# Run a fuzzer for SECONDS: api, protobuf, manifest, kubeconfig, configuration, netlink, dump or state_file. By the flags of cargo-fuzz, with a stable compiler.
 fuzz NAME SECONDS="60":
     #!/bin/sh
     set -eu

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -248,6 +249,17 @@ pub struct Config {
     pub flow_fate: FlowFate,
     /// The annotations of Services that have an effect (`serviceAnnotations`).
     pub annotations: BTreeSet<ServiceAnnotation>,
+    /// `stateFile`: the API's objects for a start without the API.
+    pub state_file: Option<StateFile>,
+    /// Whether the proxy ends when its configuration file changes (`restartOnConfigChange`).
+    pub restart_on_config_change: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateFile {
+    pub path: PathBuf,
+    /// An older file is ignored.
+    pub max_age: Duration,
 }
 
 impl Config {
@@ -282,6 +294,8 @@ impl Config {
             flowtable: false,
             flow_fate: FlowFate::Keep,
             annotations: ServiceAnnotation::ALL.into(),
+            state_file: None,
+            restart_on_config_change: false,
         }
     }
 }

@@ -21,6 +21,14 @@ pub fn protobuf(bytes: &[u8]) {
     assert!(!crate::source::fuzz_protobuf(bytes), "a list takes away what it shows");
 }
 
+/// Decodes a state file.
+///
+/// # Panics
+/// If what it has changes when it is encoded, which is a bug.
+pub fn state_file(bytes: &[u8]) {
+    assert!(!crate::source::fuzz_state_file(bytes), "a state file is not what was written");
+}
+
 pub fn manifest(bytes: &[u8]) {
     crate::source::fuzz_manifest(bytes);
 }

@@ -33,6 +33,12 @@ pub enum Habit {
     FlowsNeedReadiness,
     /// UDP flows stay with any endpoint that a slice has.
     FlowsNeedPresence,
+    /// The state file is written, and not read.
+    StateFileIsNotRead,
+    /// Objects of the state file that the API does not have stay.
+    StateFileStays,
+    /// The state file's objects decide which UDP flows are stale.
+    StateFileEndsFlows,
 }
 
 #[cfg(debug_assertions)]

@@ -38,6 +38,9 @@ pub struct ProxySettings {
     /// `--iptables-writer`
     #[serde(skip)]
     writer: Option<IptablesWriter>,
+    /// Whether svcproxy has a state file, whose path depends on the node.
+    #[serde(skip)]
+    state_file: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -151,6 +154,7 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
         feature_gates: file.feature_gates.clone(),
         drain_limit: time(&file.ipvs.drain_limit),
         writer: iptables.writer,
+        state_file: file.state_file,
     }
 }
 
@@ -222,6 +226,10 @@ impl ProxySettings {
     /// Whether node ports are on some of the local addresses, in every mode.
     pub fn names_some_addresses(&self) -> bool {
         self.node_port_addresses.is_some() && !self.names_every_address()
+    }
+
+    pub fn has_state_file(&self) -> bool {
+        self.state_file
     }
 
     /// Returns svcproxy's flags for settings that its configuration file has no field for.

@@ -345,7 +345,7 @@ fn metrics_and_health_of_proxies_are_checked() {
             "without `expect` promises nothing",
         ),
         (format!("{FINE}- name: b\n  unready: web-1\n  expect: {{grew: 0}}\n"), "`grew` says nothing about `unready`"),
-        (health.replace("/livez", "/metrics"), "unknown variant `/metrics`, expected one of /healthz, /livez"),
+        (health.replace("/livez", "/metrics"), "unknown variant `/metrics`, expected one of /healthz, /livez, /readyz"),
         (
             health.replace(", path: /livez", ""),
             "healthCheck: expected either a `service`, or the `path` of the proxy's own health",

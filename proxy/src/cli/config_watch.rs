@@ -1,10 +1,15 @@
-//! kube-proxy exits when its configuration file changes; this proxy logs it and keeps the old configuration.
+//! kube-proxy exits when its configuration file changes; this proxy logs it and keeps the old configuration, unless
+//! `restartOnConfigChange` is set.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use sha2::{Digest, Sha256};
@@ -22,11 +27,9 @@ pub struct ConfigWatch {
 }
 
 impl ConfigWatch {
-    pub fn start(loaded: &LoadedConfig) -> notify::Result<ConfigWatch> {
-        let report = |path: &Path, news| match news {
-            ContentChange::Changed => {
-                warn!("the configuration file {} has changed; this takes effect with a restart", path.display());
-            }
+    pub fn start(loaded: &LoadedConfig, restart: RestartOnChange) -> notify::Result<ConfigWatch> {
+        let report = move |path: &Path, news| match news {
+            ContentChange::Changed => restart.changed(path),
             ContentChange::Restored => info!("the configuration file {} is again as it was read", path.display()),
         };
         Self::start_with(loaded, small_file::read, report)
@@ -59,6 +62,50 @@ impl ConfigWatch {
             }
         })?;
         Ok(ConfigWatch { _watcher: watcher })
+    }
+}
+
+/// What a change of the configuration file leads to.
+#[derive(Clone)]
+pub struct RestartOnChange(Arc<RestartState>);
+
+struct RestartState {
+    is_wanted: bool,
+    check: Mutex<Box<dyn Fn() -> anyhow::Result<()> + Send>>,
+    ends: AtomicBool,
+}
+
+impl RestartOnChange {
+    /// `check` fails if the settings are wrong now.
+    pub fn new(is_wanted: bool, check: impl Fn() -> anyhow::Result<()> + Send + 'static) -> RestartOnChange {
+        let (check, ends) = (Mutex::new(Box::new(check) as Box<_>), AtomicBool::new(false));
+        RestartOnChange(Arc::new(RestartState { is_wanted, check, ends }))
+    }
+
+    fn changed(&self, path: &Path) {
+        let path = path.display();
+        if !self.0.is_wanted {
+            warn!("the configuration file {path} has changed; this takes effect with a restart");
+            return;
+        }
+        let check = self.0.check.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = check() {
+            warn!("the configuration file {path} has changed, and is wrong: {error:#}; continuing as before");
+            return;
+        }
+        info!("the configuration file {path} has changed");
+        self.0.ends.store(true, Ordering::SeqCst);
+        // Ends as by a supervisor's signal, with a sync in progress finished.
+        if let Err(error) = kill(Pid::this(), Signal::SIGTERM) {
+            warn!(%error, "cannot end; a change of the configuration file takes effect with a restart");
+        }
+    }
+
+    /// Fails if the proxy has ended for a change, so that any supervisor starts it again; so does kube-proxy.
+    pub fn outcome(&self) -> anyhow::Result<()> {
+        let ends = self.0.ends.load(Ordering::SeqCst);
+        anyhow::ensure!(!ends, "the configuration file has changed: ended, to be started again with it");
+        Ok(())
     }
 }
 
@@ -101,8 +148,7 @@ impl ReportedConfig {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 

@@ -97,7 +97,12 @@ impl Cli {
             return run::prepare(resolved);
         }
         let origin = self.settings.origin(&resolved)?;
-        run::run(resolved, &origin)
+        let settings = self.settings.clone();
+        run::run(resolved, &origin, move || {
+            let resolved = settings.resolve()?;
+            settings.origin(&resolved)?;
+            Ok(())
+        })
     }
 }
 

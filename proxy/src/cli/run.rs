@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::VERSION;
-use super::config_watch::ConfigWatch;
+use super::config_watch::{ConfigWatch, RestartOnChange};
 use super::leftovers::{self, all};
 use super::logging;
 use super::other_variant;
@@ -16,7 +16,7 @@ use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::daemon::{Daemon, HealthChecks, LeftoverCleanup, Runner, StopSignals};
 use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::habits::{self, Habit};
-use crate::health::{HealthState, HealthzServer, applied_versions};
+use crate::health::{HealthState, HealthzServer, applied_versions, recalled_state};
 use crate::http::ConnectionLimit;
 use crate::kernel;
 use crate::kernel::conntrack::ConntrackNetlink;
@@ -46,7 +46,7 @@ use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
 use crate::relay::{self, RelayEngine};
 use crate::source::{
     AcceptedTypes, AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming,
-    SourceError, SourceReports, WatchScope, record_events,
+    SourceError, SourceReports, StateFileCounts, StateFileSettings, StateFileSource, WatchScope, record_events,
 };
 
 /// kube-proxy's warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
@@ -59,7 +59,12 @@ const TABLES_BESIDE: Duration = Duration::from_secs(30);
 /// At exit everything except syncs must end within this time.
 const END: Duration = Duration::from_millis(500);
 
-pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<()> {
+/// `check` reads the settings again, and fails if they are wrong.
+pub fn run(
+    resolved: ResolvedSettings,
+    origin: &ObjectOrigin,
+    check: impl Fn() -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<()> {
     let ResolvedSettings { mut config, configuration, file, flags, .. } = resolved;
     announce(&config, origin);
     if configuration.node_port_addresses.is_empty() && config.mode != Mode::Nftables {
@@ -76,6 +81,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     descriptors::check(descriptors)?;
     let shares = DescriptorShares::of(descriptors);
     let start_up = StartContext { shares, about, instance };
+    let restart = RestartOnChange::new(config.restart_on_config_change, check);
     prepare_kernel(&mut config)?;
     if habits::has(Habit::FlushesAtStart) {
         super::cleanup::run(&config)?;
@@ -87,17 +93,15 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
         Some(refused) => warn!("{refused}"),
         None => {}
     }
+    let started = StartFile { file: file.as_ref(), restart: restart.clone() };
     // Also loads kernel modules, before `start` drops the capabilities.
     match config.mode {
-        Mode::Ipvs => start(config, start_up, file.as_ref(), origin, ipvs),
-        Mode::Nftables => {
-            start(config, start_up, file.as_ref(), origin, move |config: &Config| nftables(config, shares))
-        }
-        Mode::Userspace => {
-            start(config, start_up, file.as_ref(), origin, move |config: &Config| userspace(config, shares))
-        }
-        Mode::Iptables => start(config, start_up, file.as_ref(), origin, iptables),
-    }
+        Mode::Ipvs => start(config, start_up, started, origin, ipvs),
+        Mode::Nftables => start(config, start_up, started, origin, move |config: &Config| nftables(config, shares)),
+        Mode::Userspace => start(config, start_up, started, origin, move |config: &Config| userspace(config, shares)),
+        Mode::Iptables => start(config, start_up, started, origin, iptables),
+    }?;
+    restart.outcome()
 }
 
 fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<LinuxIpvs<IptablesWriter>>>> {
@@ -250,7 +254,7 @@ fn relays_localhost(config: &Config) -> bool {
 fn start<M: ModeAtWork + Send + 'static>(
     config: Config,
     start_up: StartContext,
-    file: Option<&LoadedConfig>,
+    StartFile { file, restart }: StartFile<'_>,
     origin: &ObjectOrigin,
     open: impl FnOnce(&Config) -> anyhow::Result<OpenedMode<M>> + Send + 'static,
 ) -> anyhow::Result<()> {
@@ -271,7 +275,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; continuing with more capabilities than needed");
     }
-    let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
+    let _watch = file.map(|file| ConfigWatch::start(file, restart)).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be noticed");
         None
     });
@@ -298,14 +302,21 @@ fn start<M: ModeAtWork + Send + 'static>(
                     .limited_to(connection.qps, u32::try_from(connection.burst).unwrap_or_default());
                 let events = record_events(connector.clone(), &config.node_name);
                 let proxy = StartedProxy::serve(config, shares, about, metrics, events)?;
-                let source = |proxy: &StartedProxy| {
-                    let reports =
-                        SourceReports { failures: proxy.metrics.api_failures(), events: proxy.events.clone() };
-                    let service_cidrs = proxy.config.mode == Mode::Nftables;
-                    let subjects = WatchScope { node_name: proxy.config.node_name.clone(), service_cidrs };
-                    Ok(KubernetesSource::start(connector, subjects, &ReflectorTiming::default(), &reports))
-                };
-                proxy.run(opening, source).await
+                match proxy.config.state_file.clone() {
+                    None => proxy.run(opening, |proxy| Ok(proxy.kubernetes(connector))).await,
+                    Some(file) => {
+                        let counts = StateFileCounts::default();
+                        proxy.metrics.register(recalled_state(proxy.health.clone())?)?;
+                        proxy.metrics.register(counts.metrics()?)?;
+                        let source = |proxy: &StartedProxy| {
+                            let source = proxy.kubernetes(connector.clone());
+                            let settings = StateFileSettings::new(file.path, file.max_age);
+                            let api = (access, &connector, &proxy.scope());
+                            Ok(StateFileSource::start(source, settings, api, &counts))
+                        };
+                        proxy.run(opening, source).await
+                    }
+                }
             }
         }
     });
@@ -370,6 +381,16 @@ impl StartedProxy {
             })?;
         }
         Ok(StartedProxy { config, shares, stop, metrics, health, servers, events })
+    }
+
+    fn scope(&self) -> WatchScope {
+        let service_cidrs = self.config.mode == Mode::Nftables;
+        WatchScope { node_name: self.config.node_name.clone(), service_cidrs }
+    }
+
+    fn kubernetes(&self, connector: Connector) -> KubernetesSource {
+        let reports = SourceReports { failures: self.metrics.api_failures(), events: self.events.clone() };
+        KubernetesSource::start(connector, self.scope(), &ReflectorTiming::default(), &reports)
     }
 
     async fn run<M: ModeAtWork + Send + 'static, S: ObjectSource + Send>(
@@ -437,6 +458,11 @@ struct StartContext {
     shares: DescriptorShares,
     about: StaticPages,
     instance: InstanceLock,
+}
+
+struct StartFile<'a> {
+    file: Option<&'a LoadedConfig>,
+    restart: RestartOnChange,
 }
 
 struct OpenedMode<M> {

@@ -223,6 +223,10 @@ impl Settings {
                 "only one source of objects is allowed: leave out --kubeconfig and --master (in the file: \
                  clientConnection.kubeconfig), or --manifests",
             )),
+            Some(_) if resolved.config.state_file.is_some() => Err(UsageError::flag(
+                "--manifests",
+                "leave out --state-file (in the file: stateFile.path): it keeps what the API said",
+            )),
             Some(directory) => Ok(ObjectOrigin::Manifests(directory.clone())),
             None if of_api || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
                 Ok(ObjectOrigin::Kubernetes(Access::new(kubeconfig, master), connection.clone()))

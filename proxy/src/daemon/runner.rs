@@ -32,7 +32,7 @@ use crate::kernel::watch::TableWatch;
 use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::model::{Batch, Family};
+use crate::model::{Batch, Family, Flow};
 use crate::mutants;
 use crate::ruleset::SyncReport;
 
@@ -168,10 +168,17 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
 
     fn take(&mut self, delivery: BatchDelivery) {
         let BatchDelivery { batch, pending, complete, place: _place } = delivery;
+        let is_replaced = self.seen.recalled.is_some() && batch.recalled.is_none();
+        self.seen.recalled = batch.recalled;
         self.seen.manifests = batch.resource_version.clone().or(self.seen.manifests.take());
         self.seen.api.advance(&batch.resource_versions);
         let family = &mut self.runner.family;
         family.apply(&batch.changes);
+        if is_replaced {
+            // Judged anew by the API's objects; after the sync, if one is due.
+            let flows = if family.is_due() { None } else { family.stale_flows() };
+            self.cleanup = FlowCleanup::after_sync(None, flows);
+        }
         if complete && !self.complete {
             self.complete = true;
             // Changes before the first sync do not count as the proxy's latency.
@@ -382,16 +389,22 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.schedule.follow_up(again);
     }
 
+    /// Whether the rules are those of a state file.
+    fn recalls(&self) -> bool {
+        self.seen.recalled.is_some()
+    }
+
     /// A failure is retried after the next sync.
     fn delete_stale_flows(&mut self) {
         let Some(mut cleanup) = self.cleanup.take() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());
         let anew = std::mem::take(&mut cleanup.is_new);
         let flows = &cleanup.flows;
+        // A predecessor's rules may be newer than a state file: where it sent a flow may be right.
+        let keeps_translated = self.recalls() && !habits::has(Habit::StateFileEndsFlows);
+        let is_stale = |flow: &Flow| !(keeps_translated && flow.translated) && mutants::is_stale(flows, flow);
         let work = |runner: &mut Runner<M, C>| {
-            runner
-                .conntrack
-                .delete_some(family, &mutants::dumps(filters(flows)), anew, &|flow| mutants::is_stale(flows, flow))
+            runner.conntrack.delete_some(family, &mutants::dumps(filters(flows)), anew, &is_stale)
         };
         match self.blocking(work) {
             Ok(piece) => {
@@ -405,7 +418,9 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
 
     fn deleted_stale_flows(&mut self, FlowCleanup { deleted, took, .. }: &FlowCleanup) {
         let family = self.runner.family.family();
-        self.runner.family.conntrack_reconciled();
+        if !self.recalls() {
+            self.runner.family.conntrack_reconciled();
+        }
         self.shared.metrics.conntrack(family, *deleted, *took);
         if *deleted > 0 {
             info!(%family, deleted, "conntrack entries of stale flows deleted");

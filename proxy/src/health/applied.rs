@@ -25,6 +25,19 @@ pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
     AtScrape::new(read).gauge("svcproxy_applied_resource_version", help, &["ip_family", "kind"])
 }
 
+/// Exports whether the rules are those of a state file.
+pub fn recalled_state(health: HealthState) -> Result<AtScrape, Error> {
+    let read = move || {
+        let families = health.snapshot().families;
+        let samples = families
+            .iter()
+            .map(|(family, one)| (vec![family.to_string()], if one.applied.recalled.is_some() { 1.0 } else { 0.0 }));
+        vec![samples.collect()]
+    };
+    let help = "Whether the rules are those of the state file, because the API server has not answered yet";
+    AtScrape::new(read).gauge("svcproxy_state_file_in_use", help, &["ip_family"])
+}
+
 fn sample(family: Family, kind: &str, version: &str) -> Option<(Vec<String>, f64)> {
     version.parse::<u64>().ok()?;
     Some((vec![family.to_string(), kind.to_owned()], version.parse().ok()?))
@@ -46,7 +59,7 @@ mod tests {
         assert!(!metrics.text().unwrap().contains("svcproxy_applied"), "nothing yet");
         let api =
             ResourceVersions { services: Some("123456789".into()), nodes: Some("x".into()), ..Default::default() };
-        health.synced(Family::V6, &AppliedVersions { manifests: None, api });
+        health.synced(Family::V6, &AppliedVersions { api, ..AppliedVersions::default() });
         let text = metrics.text().unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("svcproxy_applied")).collect();
         assert_eq!(samples, [r#"svcproxy_applied_resource_version{ip_family="IPv6",kind="services"} 123456789"#]);

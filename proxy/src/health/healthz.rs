@@ -32,7 +32,8 @@ impl HealthzServer {
                 metrics.livez(reply.status().as_u16());
                 reply
             }
-            _ => json(StatusCode::NOT_FOUND, &json!({ "error": "try /healthz or /livez" })),
+            "/readyz" => readyz(&turned(path, state.snapshot())),
+            _ => json(StatusCode::NOT_FOUND, &json!({ "error": "try /healthz, /livez or /readyz" })),
         });
         Server::bind(address, false, "/healthz", limit, handler).map(HealthzServer)
     }
@@ -61,6 +62,12 @@ fn healthz(health: &HealthSnapshot) -> HttpReply {
 /// Neither a node's deletion nor an unreachable API server at start is a reason to restart the proxy.
 fn livez(health: &HealthSnapshot) -> HttpReply {
     json(status(health.alive), &about(health, health.alive, health.alive).into())
+}
+
+/// Ready once the rules are those of the API, and not of a state file.
+fn readyz(health: &HealthSnapshot) -> HttpReply {
+    let ready = health.alive && health.synced && health.recalled.is_none();
+    json(status(ready), &about(health, ready, ready).into())
 }
 
 fn status(ok: bool) -> StatusCode {
@@ -96,6 +103,9 @@ fn about(health: &HealthSnapshot, healthy: bool, ok: bool) -> Map<String, Value>
     body.insert("appliedResourceVersion".to_owned(), health.applied.manifests.clone().into());
     body.insert("appliedResourceVersions".to_owned(), versions(&health.applied));
     body.insert("ipFamilies".to_owned(), families.collect::<Map<_, _>>().into());
+    if let Some(of) = health.recalled {
+        body.insert("stateFileOf".to_owned(), rfc3339(of).into());
+    }
     body
 }
 
@@ -140,7 +150,7 @@ mod tests {
 
     fn synced(state: &HealthState) {
         let api = ResourceVersions { services: Some("41".into()), ..ResourceVersions::default() };
-        let applied = AppliedVersions { manifests: Some("42".into()), api };
+        let applied = AppliedVersions { manifests: Some("42".into()), api, ..AppliedVersions::default() };
         Family::ALL.into_iter().for_each(|family| state.synced(family, &applied));
     }
 
@@ -223,6 +233,21 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_state_file_is_healthy_and_not_ready() {
+        let (server, state, _) = server(Duration::from_secs(30));
+        assert_eq!(get(&server, "/readyz").await.0, 503, "before the first sync");
+        let recalled = AppliedVersions { recalled: Some(SystemTime::UNIX_EPOCH), ..AppliedVersions::default() };
+        Family::ALL.into_iter().for_each(|family| state.synced(family, &recalled));
+        for (path, expected) in [("/healthz", 200), ("/livez", 200), ("/readyz", 503)] {
+            let (status, body) = get(&server, path).await;
+            assert_eq!((status, &body["stateFileOf"]), (expected, &"1970-01-01T00:00:00Z".into()), "{path}");
+        }
+        synced(&state);
+        let (status, body) = get(&server, "/readyz").await;
+        assert_eq!((status, body.get("stateFileOf")), (200, None));
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! `/healthz` and `/livez` of the proxy, and the `healthCheckNodePort` of each Service.
+//! `/healthz`, `/livez` and `/readyz` of the proxy, and the `healthCheckNodePort` of each Service.
 
 mod applied;
 mod eligible;
@@ -7,7 +7,7 @@ mod service;
 mod state;
 
 pub use crate::http::ListenError;
-pub use applied::applied_versions;
+pub use applied::{applied_versions, recalled_state};
 pub use eligible::is_eligible;
 pub use healthz::HealthzServer;
 pub use service::{ServiceHealthServers, UnopenedCheck};

@@ -34,6 +34,8 @@ pub struct FamilyHealth {
 pub struct AppliedVersions {
     pub manifests: Option<String>,
     pub api: ResourceVersions,
+    /// The objects are those of a state file, as of this time.
+    pub recalled: Option<SystemTime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct HealthSnapshot {
     pub last_updated: Option<SystemTime>,
     /// The versions that all families have applied.
     pub applied: AppliedVersions,
+    /// The time of the state file whose objects a family has.
+    pub recalled: Option<SystemTime>,
     pub families: BTreeMap<Family, FamilyHealth>,
     pub late: BTreeSet<Family>,
 }
@@ -115,6 +119,7 @@ impl HealthState {
             node_eligible: shared.node_eligible,
             last_updated: families().map(|family| family.synced).min().flatten(),
             applied: shared.common.clone(),
+            recalled: families().find_map(|family| family.applied.recalled),
             families: shared.families.clone(),
             late: shared.families.iter().filter(|(_, one)| late(one)).map(|(family, _)| *family).collect(),
         }

@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration, gates, masquerade};
-use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice};
+use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, StateFile, Variant, WriterChoice};
 use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
 use crate::model::{Family, FlowFate, ServiceAnnotation, parse_ip};
 use crate::plan::{FateIgnored, PodSource};
@@ -66,6 +67,8 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         flowtable: from.nftables.flowtable && mode == Mode::Nftables,
         flow_fate: flow_fate(from, mode)?,
         annotations: annotations(&from.service_annotations)?,
+        state_file: state_file(&from.state_file)?,
+        restart_on_config_change: from.restart_on_config_change,
         port_range: from.port_range.parse().or_else(|problem: String| wrong("portRange", problem))?,
     })
 }
@@ -81,6 +84,19 @@ fn count_localhost(from: &KubeProxyConfiguration, mode: Mode) -> Checked<bool> {
         Mode::Ipvs | Mode::Userspace | Mode::Nftables => Ok(false),
         Mode::Iptables => Ok(is_asked),
     }
+}
+
+fn state_file(from: &super::StateFileConfiguration) -> Checked<Option<StateFile>> {
+    let max_age = positive("stateFile.maxAge", from.max_age)?;
+    if from.path.is_empty() {
+        return Ok(None);
+    }
+    let path = PathBuf::from(&from.path);
+    // The file is replaced by a rename: the name must be one of a file in a directory.
+    if !path.is_absolute() || path.file_name().is_none() || from.path.ends_with('/') {
+        return wrong("stateFile.path", format!("{:?} is no absolute path of a file", from.path));
+    }
+    Ok(Some(StateFile { path, max_age }))
 }
 
 fn ipvs(from: &super::IpvsConfiguration) -> Checked<Ipvs> {

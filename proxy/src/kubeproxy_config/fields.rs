@@ -54,6 +54,7 @@ const fn flag(
 
 const WINDOWS: FieldSupport = FieldSupport::NoEffect("it is for Windows nodes");
 const ENCODINGS: FieldSupport = FieldSupport::Different("of protobuf and JSON; other types are left out");
+const OWN: FieldSupport = FieldSupport::Different("not upstream's");
 const UNBUFFERED: FieldSupport = FieldSupport::NoEffect("each log line goes to standard error at once");
 
 use FieldSupport::{Different, Honoured, NoEffect};
@@ -128,12 +129,15 @@ pub const FIELDS: &[ConfigField] = &[
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
     flag("flowFate", "flow-fate", Text, Different("not upstream's; an error in iptables and IPVS mode and with nftables.flowtable"), "Established TCP connections whose endpoint no longer serves their Service: keep, reset at the next packet, or drain=TIME, which resets them after that time; see [svcproxy.md](svcproxy.md#established-connections)"),
     flag("serviceAnnotations", "service-annotations", List, Different("not upstream's; an annotation that is not allowed is a warning and an Event"), "Annotations of Services that have an effect: names without the prefix svcproxy/, or all; an empty list: none"),
+    flag("stateFile.path", "state-file", Text, OWN, "File that keeps what the API said, for a start while the API is away; empty: none"),
+    flag("stateFile.maxAge", "state-file-max-age", Time, OWN, "Age from which on the state file is ignored"),
+    flag("restartOnConfigChange", "restart-on-config-change", Bool, OWN, "Whether a valid change of the configuration file ends the proxy with status 1, to be started again; the rules stay"),
 ];
 
 /// Flags that set no field: name, help, support.
 #[rustfmt::skip]
 pub const FLAGS_ONLY: &[(&str, &str, FieldSupport)] = &[
-    ("config", "The configuration file", Different("a change of the file is a line in the log, and takes effect with a restart")),
+    ("config", "The configuration file", Different("a change of the file is a line in the log, and takes effect with a restart; see `restartOnConfigChange`")),
     ("config-strict", "Reject a configuration file with unknown or repeated fields instead of warning (not upstream's)", Honoured),
     ("write-config-to", "Write the configuration, with its defaults, to this file and exit", Honoured),
     ("cleanup", "Remove all packet-filter state of this proxy or kube-proxy, and exit", Honoured),

@@ -47,6 +47,16 @@ pub struct KubeProxyConfiguration {
     pub flow_fate: String,
     /// Exists only in this proxy.
     pub service_annotations: Vec<String>,
+    /// This and the next exist only in this proxy.
+    pub state_file: StateFileConfiguration,
+    pub restart_on_config_change: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StateFileConfiguration {
+    pub path: String,
+    pub max_age: GoDuration,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -165,6 +175,8 @@ const KEEP: &str = "keep";
 const SYNC_PERIOD: GoDuration = GoDuration::seconds(30);
 const MIN_SYNC_PERIOD: GoDuration = GoDuration::seconds(1);
 const CONFIG_SYNC_PERIOD: GoDuration = GoDuration::seconds(15 * 60);
+/// The rules of a node that was off for longer are hardly of use.
+const STATE_FILE_MAX_AGE: GoDuration = GoDuration::seconds(24 * 3600);
 const MASQUERADE_BIT: i32 = 14;
 const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -208,6 +220,8 @@ impl KubeProxyConfiguration {
             windows_run_as_service: false,
             flow_fate: KEEP.to_owned(),
             service_annotations: vec!["all".to_owned()],
+            state_file: StateFileConfiguration::default(),
+            restart_on_config_change: false,
         };
         empty.fill();
         empty
@@ -286,6 +300,12 @@ impl Default for NftablesConfiguration {
     }
 }
 
+impl Default for StateFileConfiguration {
+    fn default() -> Self {
+        StateFileConfiguration { path: String::new(), max_age: STATE_FILE_MAX_AGE }
+    }
+}
+
 impl Default for ConntrackConfiguration {
     fn default() -> Self {
         ConntrackConfiguration {
@@ -337,6 +357,7 @@ impl KubeProxyConfiguration {
         time(&mut self.nftables.sync_period, SYNC_PERIOD);
         time(&mut self.nftables.min_sync_period, MIN_SYNC_PERIOD);
         time(&mut self.config_sync_period, CONFIG_SYNC_PERIOD);
+        time(&mut self.state_file.max_age, STATE_FILE_MAX_AGE);
         time(&mut self.logging.flush_frequency, GoDuration::seconds(5));
     }
 }

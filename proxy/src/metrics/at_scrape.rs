@@ -61,7 +61,7 @@ impl AtScrape {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
-pub(super) fn as_value(count: u64) -> f64 {
+pub(crate) fn as_value(count: u64) -> f64 {
     count as f64
 }
 

@@ -28,6 +28,7 @@ use crate::ruleset::SyncReport;
 use build::RegistryBuilder;
 use by_mode::ByMode;
 
+pub(crate) use at_scrape::as_value;
 pub use at_scrape::{AtScrape, Samples};
 pub use pending::Pending;
 pub use requests::{ApiFailures, MeasureRequests, MeasuredBody, Requests, RequestsTo};

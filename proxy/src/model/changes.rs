@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -25,6 +26,8 @@ pub struct Batch {
     pub resource_versions: ResourceVersions,
     /// Whether the first lists are still incomplete: nothing may be programmed yet.
     pub partial: bool,
+    /// The objects are those of a state file, as of this time. The next batch replaces them by those of the API.
+    pub recalled: Option<SystemTime>,
 }
 
 /// Resource versions by kind: those of different kinds are not comparable.

@@ -23,8 +23,8 @@ use crate::model::{Batch, Change, Family, ObjectKey};
 pub use admit::{admit_endpoint_slice, admit_node, admit_service, admit_service_cidr};
 pub(crate) use kubernetes::without_password;
 pub use kubernetes::{
-    AcceptedTypes, Access, AccessError, Connector, KubernetesSource, ReflectorTiming, SourceReports, WatchScope,
-    record_events,
+    AcceptedTypes, Access, AccessError, Connector, KubernetesSource, ReflectorTiming, SourceReports, StateFileCounts,
+    StateFileSettings, StateFileSource, StateFileTiming, WatchScope, record_events,
 };
 pub use manifests::{DirectoryReading, ManifestSource, read_directory};
 pub use pod_cidr::{AwaitPodCidr, primary_family};
@@ -79,4 +79,8 @@ pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
 
 pub(crate) fn fuzz_protobuf(bytes: &[u8]) -> bool {
     kubernetes::fuzz_protobuf(bytes)
+}
+
+pub(crate) fn fuzz_state_file(bytes: &[u8]) -> bool {
+    kubernetes::fuzz_state_file(bytes)
 }

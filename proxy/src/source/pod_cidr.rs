@@ -74,6 +74,8 @@ impl<S: ObjectSource + Send> ObjectSource for AwaitPodCidr<S> {
             match wanted.seen {
                 _ if batch.partial => {}
                 PodCidrState::Range => self.wanted = None,
+                // The API may know the range by now.
+                _ if batch.recalled.is_some() => batch.partial = true,
                 PodCidrState::NoneOf(family) => {
                     return Err(SourceError::PodCidrFamily { node: wanted.node.clone(), family });
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use svcproxy::cli::settings::{ObjectOrigin, ResolvedSettings, Settings};
 use svcproxy::config::{
-    Config, Conntrack, DetectLocal, FeatureGates, Ipvs, MasqueradeSource, Mode, NodePortAddresses, Variant,
+    Config, Conntrack, DetectLocal, FeatureGates, Ipvs, MasqueradeSource, Mode, NodePortAddresses, StateFile, Variant,
     WriterChoice,
 };
 use svcproxy::kernel::ipvs::Timeouts;
@@ -138,7 +138,9 @@ fn every_field_reaches_the_proxy() {
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
          tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n\
          featureGates: {{AllowServiceExternalIPs: false}}\nflowFate: keep\nserviceAnnotations: []\n\
-         noMasqueradeCIDRs: [10.244.0.0/16]\nmasqueradeSource: 172.18.0.2\n"
+         noMasqueradeCIDRs: [10.244.0.0/16]\nmasqueradeSource: 172.18.0.2\n\
+         restartOnConfigChange: true\n\
+         stateFile: {{path: /var/lib/svcproxy/state, maxAge: 2h}}\n"
     );
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy", "--ipvs-drain-limit=90s"])
@@ -195,6 +197,8 @@ fn every_field_reaches_the_proxy() {
         flowtable: false,
         flow_fate: FlowFate::Keep,
         annotations: BTreeSet::new(),
+        state_file: Some(StateFile { path: "/var/lib/svcproxy/state".into(), max_age: Duration::from_secs(7200) }),
+        restart_on_config_change: true,
     };
     assert_eq!(config, expected);
 

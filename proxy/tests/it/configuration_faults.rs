@@ -79,6 +79,11 @@ fn a_mistake_is_named_by_file_line_and_field() {
             "clusterCIDR: 10.0.0.0/8,x\n",
             ", line 3: clusterCIDR: \"x\" is no range such as 10.244.0.0/16 or fd00:244::/64",
         ),
+        (
+            "stateFile:\n  path: svcproxy/state\n",
+            ", line 4: stateFile.path: \"svcproxy/state\" is no absolute path of a file",
+        ),
+        ("stateFile:\n  maxAge: -1s\n", ", line 4: stateFile.maxAge: -1s is negative"),
         ("oomScoreAdj: 2000\n", ", line 3: oomScoreAdj: 2000 is not from -1000 to 1000"),
         ("logging:\n  format: xml\n", ", line 4: logging.format: \"xml\" is neither text nor json"),
         ("mode: iptables\nmode: iptables\n", ", line 4: mode: is given again, and the last one counts"),

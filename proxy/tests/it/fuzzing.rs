@@ -93,6 +93,18 @@ fn protobuf_seeds() -> &'static [&'static [u8]] {
     lists.chain([events]).map(|seed| &*seed.leak()).collect::<Vec<_>>().leak()
 }
 
+/// The message of a state file.
+fn state_file_seeds() -> &'static [&'static [u8]] {
+    let mut seed = Vec::new();
+    protobuf::bytes(&mut seed, 1, b"n1");
+    protobuf::bytes(&mut seed, 2, &[7; 32]);
+    for (list, number, kind) in [(0, 5, "Service"), (1, 6, "EndpointSlice")] {
+        let list: Value = serde_json::from_slice(API[list]).unwrap();
+        protobuf::bytes(&mut seed, number, &protobuf::message(kind, &list["items"][0]));
+    }
+    vec![&*seed.leak()].leak()
+}
+
 const MANIFEST: &[&[u8]] = &[
     b"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.1\n  ports:\n  - {name: a, port: 80, nodePort: 30080}\n---\napiVersion: v1\nkind: List\nitems:\n- &a {apiVersion: v1, kind: Node, metadata: {name: n}, spec: {podCIDR: 10.0.0.0/24}}\n- *a\n",
     API[0],
@@ -139,6 +151,11 @@ proptest! {
     #[test]
     fn answers_of_the_api_in_protobuf(bytes in inputs(protobuf_seeds())) {
         fuzzing::protobuf(&bytes);
+    }
+
+    #[test]
+    fn state_files(bytes in inputs(state_file_seeds())) {
+        fuzzing::state_file(&bytes);
     }
 
     #[test]

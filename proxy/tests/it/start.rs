@@ -173,6 +173,37 @@ fn unknown_fields_are_counted() {
 }
 
 #[test]
+fn a_changed_configuration_ends_the_proxy_and_leaves_the_rules() {
+    if !inside!() {
+        return;
+    }
+    let (manifests, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let file = directory.path().join("config.yaml");
+    let replace = |more: &str| {
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+        let new = directory.path().join("new");
+        std::fs::write(&new, format!("{head}restartOnConfigChange: true\n{more}")).unwrap();
+        std::fs::rename(new, &file).unwrap();
+    };
+    replace("");
+    let mut proxy = LoggedProxy::start(manifests.path(), &["--config", file.to_str().unwrap()]);
+    ready();
+    replace("oomScoreAdj: 5000\n");
+    let wrong = proxy.logs("has changed, and is wrong");
+    assert!(wrong.contains("WARN") && wrong.contains("oomScoreAdj: 5000 is not from"), "{wrong}");
+    replace("");
+    proxy.logs("is again as it was read");
+    assert_eq!(proxy.0.try_wait().unwrap(), None);
+    replace("iptables: {masqueradeAll: true}\n");
+    let status = wait_for("the proxy to end", || proxy.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1));
+    let last = proxy.lines().pop().unwrap();
+    assert_eq!(last, "svcproxy: the configuration file has changed: ended, to be started again with it");
+    assert!(shell("iptables-nft-save").contains("KUBE-SERVICES"));
+}
+
+#[test]
 fn a_wildcard_answers_in_both_families() {
     if !inside!() {
         return;

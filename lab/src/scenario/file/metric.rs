@@ -35,6 +35,9 @@ pub enum HealthPath {
     /// Whether the proxy works.
     #[serde(rename = "/livez")]
     Livez,
+    /// Whether the rules are those of the API, and not of a state file; only svcproxy has it.
+    #[serde(rename = "/readyz")]
+    Readyz,
 }
 
 impl HealthPath {
@@ -42,6 +45,7 @@ impl HealthPath {
         match self {
             HealthPath::Healthz => "/healthz",
             HealthPath::Livez => "/livez",
+            HealthPath::Readyz => "/readyz",
         }
     }
 }

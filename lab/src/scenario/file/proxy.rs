@@ -24,6 +24,7 @@ pub struct ProxyFile {
     pub nftables: NftablesFile,
     pub conntrack: ConntrackFile,
     pub feature_gates: BTreeMap<String, bool>,
+    pub state_file: bool,
 }
 
 /// How the proxy recognises the pods of its node.

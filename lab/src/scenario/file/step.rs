@@ -195,7 +195,7 @@ pub static STEP_KEYS: [StepKey; 38] = [
     step("cleanupProxy", Effect::Rules, &[]),
     step("healthCheck", Effect::Reads, &[
         ("`healthCheck: {node, service, family, from}`", "sends a request to the service's `healthCheckNodePort` on that node; default: over the cluster's primary family, from the node itself"),
-        ("`healthCheck: {node, path, family, from}`", "reads the health of that node's proxy, at `/healthz` or `/livez` of port 10256: of the node's address, if `family` or `from` is given, else of 127.0.0.1"),
+        ("`healthCheck: {node, path, family, from}`", "reads the health of that node's proxy, at `/healthz`, `/livez` or `/readyz` (svcproxy's) of port 10256: of the node's address, if `family` or `from` is given, else of 127.0.0.1"),
     ]).expects(&["status", "localEndpoints"]).needs_expect(),
     step("metric", Effect::State, &[("`metric: {node, name}`", "notes a metric of that node's proxy, the sum of its samples at `http://127.0.0.1:10249/metrics`; with `expect: {grew: …}` compares it with the previous note. A metric without a sample fails the step")])
         .expects(&["grew"]).kernel(OWN_REPORTS),

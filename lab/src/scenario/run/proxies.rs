@@ -27,6 +27,9 @@ const TOO_LONG: &str = "Message too long";
 
 const LOOK: Duration = Duration::from_secs(1);
 
+/// svcproxy's state files, one per node. Not beside the configuration, which proxies watch.
+const STATE_FILES: &str = "/run/svclab/state";
+
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
 
@@ -51,6 +54,8 @@ pub(super) struct Proxies {
 
 impl Proxies {
     pub(super) fn new(options: &RunOptions, settings: &ProxySettings, path: Option<String>) -> Self {
+        // Files of an earlier scenario must not reach the proxies.
+        let _ = std::fs::remove_dir_all(STATE_FILES);
         Proxies {
             proxy: options.proxy.clone(),
             modes: NodeModes::new(options.mode),
@@ -147,12 +152,19 @@ impl Proxies {
         if let Some(kubeconfig) = feed.kubeconfig(node) {
             config["clientConnection"] = json!({ "kubeconfig": kubeconfig });
         }
-        if let ProxyUnderTest::Foreign(foreign) = &self.proxy {
-            config = foreign.configuration(&config);
+        match &self.proxy {
+            ProxyUnderTest::Foreign(foreign) => config = foreign.configuration(&config),
+            ProxyUnderTest::Own(_) if self.settings.has_state_file() && feed.manifests().is_none() => {
+                config["stateFile"] = json!({ "path": Path::new(STATE_FILES).join(node) });
+            }
+            ProxyUnderTest::Own(_) => {}
         }
         let path = configuration(node);
         let directory = path.parent().unwrap_or(Path::new(WORK_DIR));
-        let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, format!("{config:#}\n")));
+        let written = [directory, Path::new(STATE_FILES)]
+            .into_iter()
+            .try_for_each(std::fs::create_dir_all)
+            .and_then(|()| std::fs::write(&path, format!("{config:#}\n")));
         written.map_err(ClusterError::io(format!("writing {}", path.display())))
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::config::Mode;
 use crate::habits::Habit;
 use crate::model::{Batch, Change, ObjectKey};
 use crate::mutants::{Hook, Mutant};
@@ -114,6 +115,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "partial-sync",
         Habit::PartialSyncForgets,
     ),
+    habit(
+        "state-file-not-read",
+        "writes its state file, and starts without it",
+        "state-file",
+        Habit::StateFileIsNotRead,
+    ),
+    habit(
+        "state-file-stays",
+        "keeps objects of its state file that the API does not have any more",
+        "state-file",
+        Habit::StateFileStays,
+    ),
+    habit(
+        "state-file-ends-flows",
+        "ends UDP flows to endpoints that its state file does not have, before the API has answered",
+        "state-file",
+        Habit::StateFileEndsFlows,
+    )
+    .only(&[Mode::Iptables, Mode::Nftables]),
     habit("time-gives-up", "does not try a failed sync again", "command-fails", Habit::GivesUp),
     habit("time-restart-flushes", "deletes all rules when it starts", "flapping", Habit::FlushesAtStart),
     habit(

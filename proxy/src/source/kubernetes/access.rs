@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use hyper::Uri;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use sha2::{Digest, Sha256};
 
 use super::super::problem::one_line;
 use super::exec;
@@ -45,6 +46,22 @@ pub enum AccessError {
     Late { step: String, after: Duration },
 }
 
+/// A hash of the API server's address and of the certificate authorities that it is checked by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClusterIdentity(pub(super) [u8; 32]);
+
+impl ClusterIdentity {
+    pub(super) fn of(config: &Config) -> ClusterIdentity {
+        let mut hash = Sha256::new();
+        hash.update(config.cluster_url.to_string());
+        for certificate in config.root_cert.iter().flatten() {
+            // Each part has a hash, so that bytes cannot move from one to the next.
+            hash.update(Sha256::digest(certificate));
+        }
+        ClusterIdentity(hash.finalize().into())
+    }
+}
+
 pub(super) struct ResolvedAccess {
     pub config: Config,
     pub renew: Option<Instant>,
@@ -71,15 +88,25 @@ impl Access {
         config.connect_timeout = Some(CONNECT);
         // The client does not retry: the reflector does, and logs.
         config.default_retry = false;
-        if let Some(master) = &self.master {
-            config.cluster_url = address(master)?;
-        }
-        basic_authentication(&mut config)?;
         let renew = credentials(&mut config.auth_info, step)?;
         Ok(ResolvedAccess { config, renew })
     }
 
+    /// Identifies the cluster without asking it; reads files.
+    pub(super) fn cluster(&self) -> Result<ClusterIdentity, AccessError> {
+        Ok(ClusterIdentity::of(&self.config(&|_| {})?))
+    }
+
     fn config(&self, step: &dyn Fn(String)) -> Result<Config, AccessError> {
+        let mut config = self.config_of_files(step)?;
+        if let Some(master) = &self.master {
+            config.cluster_url = address(master)?;
+        }
+        basic_authentication(&mut config)?;
+        Ok(config)
+    }
+
+    fn config_of_files(&self, step: &dyn Fn(String)) -> Result<Config, AccessError> {
         match &self.kubeconfig {
             Some(path) => {
                 step(format!("reading the kubeconfig {}", path.display()));

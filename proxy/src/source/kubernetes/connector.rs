@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::super::problem::one_line;
-use super::access::{Access, AccessError};
+use super::access::{Access, AccessError, ClusterIdentity};
 use super::media_type::AcceptedTypes;
 use super::rate_limit::RateLimit;
 use crate::metrics::{Requests, RequestsTo};
@@ -36,6 +36,8 @@ pub struct Connector {
 struct ConnectorState {
     generation: u64,
     client: Option<CreatedClient>,
+    /// The cluster of the last client.
+    cluster: Option<ClusterIdentity>,
     /// The client being made: at most one, even if it hangs.
     making: Option<PendingClient>,
     step: Arc<Mutex<String>>,
@@ -44,6 +46,7 @@ struct ConnectorState {
 #[derive(Clone)]
 struct CreatedClient {
     client: Client,
+    cluster: ClusterIdentity,
     requests: RequestsTo,
     renew: Option<Instant>,
 }
@@ -120,6 +123,7 @@ impl Connector {
                     state.making = None;
                     if let Ok(made) = &made {
                         state.generation += 1;
+                        state.cluster = Some(made.cluster.clone());
                         state.client = Some(made.clone());
                     }
                 }
@@ -137,6 +141,11 @@ impl Connector {
             }
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Returns the cluster of the last client, even if it failed since.
+    pub(super) fn cluster(&self) -> Option<ClusterIdentity> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).cluster.clone()
     }
 
     fn connection(&self, made: &CreatedClient, generation: u64) -> ApiConnection {
@@ -164,10 +173,12 @@ impl Connector {
             begun("reading certificates".to_owned());
             let failed = |cause: String| AccessError::Client { cause };
             let host = resolved.config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+            let cluster = ClusterIdentity::of(&resolved.config);
             let builder =
                 ClientBuilder::try_from(resolved.config).map_err(|error| failed(one_line(&error.to_string())))?;
             let requests = requests.to(&host);
-            Ok(CreatedClient { client: builder.with_layer(&requests).build(), requests, renew: resolved.renew })
+            let client = builder.with_layer(&requests).build();
+            Ok(CreatedClient { client, cluster, requests, renew: resolved.renew })
         });
         let ended = |result: Result<_, tokio::task::JoinError>| {
             result.unwrap_or_else(|error| Err(AccessError::Client { cause: one_line(&error.to_string()) }))

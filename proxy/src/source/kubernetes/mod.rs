@@ -19,6 +19,7 @@ mod prune;
 mod rate_limit;
 mod reflect;
 mod seen;
+mod state_file;
 mod watching;
 
 use std::collections::BTreeSet;
@@ -43,6 +44,7 @@ pub use access::{Access, AccessError};
 pub use connector::Connector;
 pub use events::record_events;
 pub use media_type::AcceptedTypes;
+pub use state_file::{StateFileCounts, StateFileSettings, StateFileSource, StateFileTiming};
 
 /// The most updates that wait in memory; during a sync, further ones wait in the connections to the API server.
 const WAITING: usize = 4;
@@ -230,6 +232,11 @@ pub(crate) fn fuzz(bytes: &[u8]) -> bool {
 /// As [`fuzz`].
 pub(crate) fn fuzz_protobuf(bytes: &[u8]) -> bool {
     fuzz_in(Encoding::Protobuf, bytes)
+}
+
+/// Returns whether a state file changes when it is read and written.
+pub(crate) fn fuzz_state_file(bytes: &[u8]) -> bool {
+    state_file::fuzz(bytes)
 }
 
 fn fuzz_in(encoding: Encoding, bytes: &[u8]) -> bool {

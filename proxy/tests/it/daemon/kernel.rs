@@ -69,6 +69,7 @@ pub struct Kernel {
     /// Conntrack dumps do not end while this is set; their pieces are counted.
     pub goes_on: Arc<AtomicBool>,
     pub pieces: Arc<AtomicUsize>,
+    pub flows: Arc<Mutex<Vec<Flow>>>,
 }
 
 impl Kernel {
@@ -109,12 +110,13 @@ impl Conntrack for Kernel {
         _: Family,
         filters: &[FlowFilter],
         anew: bool,
-        _: &dyn Fn(&Flow) -> bool,
+        stale: &dyn Fn(&Flow) -> bool,
     ) -> std::io::Result<ScanStep> {
         assert!(!filters.contains(&FlowFilter::None), "the whole table is never dumped");
         if anew {
             self.count(|asked| asked.conntrack_dumps += filters.len());
         }
+        self.flows.lock().unwrap().retain(|flow| !stale(flow));
         let is_last = !self.goes_on.load(Ordering::SeqCst);
         if !is_last {
             self.pieces.fetch_add(1, Ordering::SeqCst);

@@ -6,7 +6,7 @@ mod lab;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use kernel::{RequestCounts, wait_while};
 use lab::{DaemonLab, PATIENCE, cluster, slice, wait_for};
@@ -15,7 +15,7 @@ use svcproxy::config::{Config, NodePortAddresses};
 use svcproxy::daemon::LeftoverCleanup;
 use svcproxy::events::EventSubject;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::model::{Change, Family};
+use svcproxy::model::{Batch, Change, Family, Flow, Protocol};
 use svcproxy::testing::key;
 
 /// The loser is reported once, and gets the address when it is free.
@@ -96,6 +96,31 @@ async fn a_change_waits_only_for_a_piece_of_a_conntrack_dump() {
         line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
     };
     wait_for("all pieces count", || deleted() > pieces).await;
+}
+
+/// A predecessor's rules may be newer than the file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_file_ends_no_flow_that_rules_have_sent_somewhere() {
+    let mut lab = DaemonLab::start(Duration::from_secs(3600));
+    let flow = |server: &str| {
+        let (destination, server) = ("10.96.0.3:80".parse().unwrap(), server.parse().unwrap());
+        let client = "10.244.0.9".parse().unwrap();
+        Flow { protocol: Protocol::Udp, client, destination, server, translated: destination != server, by_ipvs: false }
+    };
+    let (known, unknown, early) = (flow("10.244.0.30:80"), flow("10.244.0.99:80"), flow("10.96.0.3:80"));
+    let flows = Arc::clone(&lab.kernels[0].flows);
+    *flows.lock().unwrap() = vec![known, unknown, early];
+    let recalled = Some(SystemTime::now());
+    lab.batches.send(Batch { changes: cluster(), recalled, ..Batch::default() }).unwrap();
+    wait_for("flows that no rule has met go", || !flows.lock().unwrap().contains(&early)).await;
+    assert_eq!(lab.health.snapshot().recalled, recalled);
+    assert_eq!(*flows.lock().unwrap(), [known, unknown]);
+    // The API says the same.
+    lab.publish(Vec::new());
+    wait_for("the API decides", || *flows.lock().unwrap() == [known]).await;
+    lab.applied(Family::V4).await;
+    lab.applied(Family::V6).await;
+    assert_eq!(lab.health.snapshot().recalled, None);
 }
 
 /// keepalived moves addresses; the sync period is an hour.

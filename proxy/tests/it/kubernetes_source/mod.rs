@@ -3,6 +3,7 @@ pub mod api;
 mod credentials;
 mod encodings;
 mod ranges;
+mod state_file;
 mod support;
 
 use std::time::Duration;

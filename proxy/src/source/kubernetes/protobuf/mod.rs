@@ -3,6 +3,7 @@
 
 mod convert;
 mod event;
+mod encode;
 mod list;
 mod messages;
 mod meta;
@@ -23,6 +24,7 @@ use super::reflect::Failure;
 
 pub(super) use convert::FromProtobuf;
 pub(super) use event::encoded as encoded_event;
+pub(super) use encode::change as encode_change;
 pub(super) use list::ListReader;
 
 const MAGIC: &[u8] = b"k8s\0";

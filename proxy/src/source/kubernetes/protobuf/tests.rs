@@ -6,7 +6,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::super::super::hostile::{spoil, string, templates};
-use super::super::super::object::ObjectKind;
+use super::super::super::object::{Object, ObjectId, ObjectKind};
 use super::super::decode::{DecodeOutcome, Envelope, RawObject, decode};
 use super::super::prune::TRIGGER_TIME;
 use super::super::reflect::Failure;
@@ -158,4 +158,86 @@ fn events_need_the_magic_number() {
     let spoilt: Vec<u8> = frame.iter().map(|byte| if *byte == b'k' { b'K' } else { *byte }).collect();
     assert!(matches!(super::event(Bytes::from(spoilt)), Err(Failure::Nonsense(_))));
     assert!(matches!(super::event(frame.slice(..frame.len() - 1)), Err(Failure::Nonsense(_))));
+}
+
+/// Returns the object as it is kept, and as it is after the encoding of the state file; `None` if it is not valid.
+fn kept(object: &Value) -> Option<(Value, Value, usize)> {
+    let kind = kind_of(object);
+    let read = |bytes: Vec<u8>| decode(kind, &RawObject::Protobuf(EncodedObject::item(Bytes::from(bytes))));
+    let served = read(encode::message(kind.name(), object));
+    let DecodeOutcome::Valid(before, _) = served.outcome else { return None };
+    let id = ObjectId { kind, key: served.key };
+    let (encoded, bytes) = super::encode_change(&before.to_change(&id));
+    assert_eq!(encoded, id);
+    let bytes = bytes.unwrap();
+    let size = bytes.len();
+    let DecodeOutcome::Valid(after, _) = read(bytes).outcome else { panic!("{object}") };
+    Some((plain(&before), plain(&after), size))
+}
+
+/// Returns the object's fields without empty ones, version and trigger time.
+fn plain(object: &Object) -> Value {
+    let value = match object {
+        Object::Node(node) => serde_json::to_value(&**node),
+        Object::Service(service) => serde_json::to_value(&**service),
+        Object::EndpointSlice(slice) => serde_json::to_value(&**slice),
+        Object::ServiceCidr(cidr) => serde_json::to_value(&**cidr),
+    };
+    let mut value = value.unwrap();
+    let metadata = value["metadata"].as_object_mut().unwrap();
+    metadata.remove("resourceVersion");
+    metadata.remove("annotations");
+    without_empty(value).unwrap_or_default()
+}
+
+fn without_empty(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter_map(|(key, value)| Some((key, without_empty(value)?)));
+            let fields: serde_json::Map<_, _> = fields.collect();
+            (!fields.is_empty()).then(|| fields.into())
+        }
+        Value::Array(items) => {
+            (!items.is_empty()).then(|| items.into_iter().map(|i| without_empty(i).unwrap_or_default()).collect())
+        }
+        Value::String(text) => (!text.is_empty()).then(|| text.into()),
+        Value::Null => None,
+        other => Some(other),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn a_kept_object_is_the_same_after_its_encoding(
+        strings in prop::collection::vec(prop::option::weighted(0.15, string()), 30),
+        template in prop::sample::select(templates()),
+    ) {
+        if let Some((before, after, _)) = kept(&served(spoil(template, &mut strings.into_iter()))) {
+            prop_assert_eq!(before, after);
+        }
+    }
+}
+
+#[test]
+fn every_kept_field_is_encoded() {
+    let mut objects = templates();
+    objects[0]["spec"]["ports"] =
+        json!([{"name": "a", "port": 80, "nodePort": 30080, "targetPort": 8080, "protocol": "UDP"}]);
+    objects[0]["spec"]["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": 7}});
+    objects[0]["spec"]["healthCheckNodePort"] = json!(30081);
+    objects[0]["spec"]["publishNotReadyAddresses"] = json!(true);
+    objects[0]["status"]["loadBalancer"]["ingress"] =
+        json!([{"ip": "192.0.2.1", "ports": [{"port": 80, "protocol": "TCP", "error": "x"}]}]);
+    objects[0]["metadata"]["labels"] = json!({"service.kubernetes.io/service-proxy-name": "other"});
+    objects[1]["endpoints"][0]["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
+    objects[2]["spec"]["taints"] =
+        json!([{"key": "a", "value": "b", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:01Z"}]);
+    objects[2]["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
+    for object in objects {
+        let (before, after, size) = kept(&served(object.clone())).unwrap();
+        assert_eq!(before, after, "{object}");
+        assert!(size < object.to_string().len(), "{size} bytes: {object}");
+    }
 }
