@@ -2,8 +2,8 @@
 //! with the type and the bytes of an object.
 
 mod convert;
-mod event;
 mod encode;
+mod event;
 mod list;
 mod messages;
 mod meta;
@@ -23,8 +23,8 @@ use super::decode::{Envelope, Metadata};
 use super::reflect::Failure;
 
 pub(super) use convert::FromProtobuf;
-pub(super) use event::encoded as encoded_event;
 pub(super) use encode::change as encode_change;
+pub(super) use event::encoded as encoded_event;
 pub(super) use list::ListReader;
 
 const MAGIC: &[u8] = b"k8s\0";
