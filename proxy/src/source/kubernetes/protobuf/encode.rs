@@ -1,5 +1,5 @@
 //! Encodes kept objects, for the state file. Leaves out what one object's versions differ in without a difference to the rules: version,
-//! UID and annotations.
+//! UID and others' annotations.
 
 use k8s_openapi::api::core::v1::{
     LoadBalancerIngress, Node, PortStatus, Service, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
@@ -10,9 +10,11 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use prost::Message;
+use prost::bytes::Bytes;
 
 use super::super::super::Change;
 use super::super::super::object::{ObjectId, ObjectKind};
+use super::super::prune::is_for_this_proxy;
 use super::{messages, meta};
 use crate::model::ObjectKey;
 
@@ -88,8 +90,19 @@ fn metadata(from: &ObjectMeta) -> meta::ObjectMeta {
         creation_timestamp: from.creation_timestamp.as_ref().map(time),
         deletion_timestamp: from.deletion_timestamp.as_ref().map(time),
         labels: from.labels.clone().unwrap_or_default(),
+        annotations: from
+            .annotations
+            .iter()
+            .flatten()
+            .filter(|(key, _)| is_for_this_proxy(key))
+            .map(annotation)
+            .collect(),
         ..meta::ObjectMeta::default()
     }
+}
+
+fn annotation((key, value): (&String, &String)) -> meta::Annotation {
+    meta::Annotation { key: Bytes::from(key.clone()), value: Bytes::from(value.clone()) }
 }
 
 fn time(from: &Time) -> meta::Time {
@@ -196,7 +209,7 @@ fn taint(from: &Taint) -> messages::Taint {
     }
 }
 
-fn text(from: Option<&String>) -> String {
+pub(super) fn text(from: Option<&String>) -> String {
     from.cloned().unwrap_or_default()
 }
 
