@@ -73,6 +73,8 @@ impl BenchOptions {
                 choice.size = size.unwrap_or(choice.size);
                 choice.fleet = fleet.unwrap_or(choice.fleet);
                 ensure!(choice.directory.is_some() || choice.fleet == 0, "--fleet needs a real control plane");
+                // docs/scale.md is computed from the server's work and a fleet's.
+                ensure!(!options.update || choice.fleet > 0, "--update needs a real control plane and a fleet");
             }
             None => ensure!(size.is_none() && fleet.is_none(), "--size and --fleet go with --control-plane"),
         }
@@ -103,7 +105,13 @@ mod tests {
         let choice = ControlPlaneChoice { directory: Some("/k8s".into()), size, fleet: 7 };
         assert_eq!(options.control_plane, Some(choice));
         assert_eq!(take("--control-plane lab").unwrap().0.control_plane, Some(ControlPlaneChoice::of("lab")));
-        for wrong in ["--control-plane", "--size 1x1", "--control-plane lab --fleet 2", "--control-plane x --size 7"] {
+        for wrong in [
+            "--control-plane",
+            "--size 1x1",
+            "--control-plane lab --fleet 2",
+            "--control-plane x --size 7",
+            "--control-plane lab --update",
+        ] {
             assert!(take(wrong).is_err(), "{wrong}");
         }
         assert!(take("--proxy").unwrap_err().to_string().contains("needs a FILE"));

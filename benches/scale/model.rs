@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
+
+use crate::cluster::ClusterSize;
 use crate::control_plane::{ControlPlaneFigures, ListFigures};
 
 /// The simulated cluster.
@@ -9,8 +12,6 @@ pub const NODES: u32 = 5_000;
 pub const SERVICES: u64 = 10_000;
 /// Of each service.
 pub const ENDPOINTS: u64 = 10;
-/// Services of the measured cluster, by which its figures are scaled.
-const MEASURED_SERVICES: u64 = 2_000;
 
 /// The API server: processors like the measured machine's, and one network interface.
 pub const PROCESSORS: usize = 16;
@@ -86,14 +87,20 @@ impl Retry {
 }
 
 /// By how much the simulated cluster is larger than the measured one.
-pub fn factor() -> u64 {
-    SERVICES / MEASURED_SERVICES
+pub fn factor(figures: &ControlPlaneFigures) -> Result<f64> {
+    let measured: ClusterSize = figures.cluster.parse()?;
+    ensure!(
+        u64::from(measured.endpoints) == ENDPOINTS,
+        "the measured services have {} endpoints, not {ENDPOINTS}",
+        measured.endpoints
+    );
+    Ok(SERVICES as f64 / f64::from(measured.services))
 }
 
 /// The encodings, with the measured figures of one cluster scaled to the simulated one. A streaming list is not compressed by
-/// servers up to 1.36, so it counts as protobuf without gzip; nobody measured its work apart.
-pub fn encodings(figures: &ControlPlaneFigures) -> Vec<Encoding> {
-    let factor = factor() as f64;
+/// servers up to 1.36, so it counts as protobuf without gzip; its work was not measured by itself.
+pub fn encodings(figures: &ControlPlaneFigures) -> Result<Vec<Encoding>> {
+    let factor = factor(figures)?;
     let event = figures.proxies.get("svcproxy").map_or(0.0, |proxy| proxy.change_bytes as f64);
     let event_work = figures.fleet.as_ref().map_or(0.0, |fleet| fleet.event_server_ms);
     let of = |name, list: &str, event_factor: f64| {
@@ -107,12 +114,12 @@ pub fn encodings(figures: &ControlPlaneFigures) -> Vec<Encoding> {
             event_work: Duration::from_secs_f64(event_work / 1000.0),
         }
     };
-    vec![
+    Ok(vec![
         of("JSON", "JSON", JSON_EVENT),
         of("JSON, gzip", "JSON, gzip", JSON_EVENT),
         of("protobuf, streamed", "protobuf", 1.0),
         of("protobuf, gzip", "protobuf, gzip", 1.0),
-    ]
+    ])
 }
 
 /// A watch event in JSON by one in protobuf, as measured: 3,525 to 1,841 bytes. Events are never compressed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::model::{self, Encoding, NODES, Retry, encodings};
+use super::model::{self, Encoding, NODES, Retry, encodings, factor};
 use super::plot::{Curve, svg};
 use super::simulate::{Outcome, restart, rollout, update};
 use crate::control_plane::ControlPlaneFigures;
@@ -21,11 +21,11 @@ const ASKED: &str = "images/scale-asked.svg";
 
 pub fn page() -> Result<ScalePage> {
     let figures = ControlPlaneFigures::committed()?;
-    let encodings = encodings(&figures);
+    let encodings = encodings(&figures)?;
     let chosen = encodings.last().context("an encoding")?;
     let mut text = HEAD.to_owned();
     text.push_str(&measured(&figures)?);
-    text.push_str(&simulated(&encodings));
+    text.push_str(&simulated(&encodings, factor(&figures)?));
     let restarts = encodings
         .iter()
         .map(|encoding| Curve { name: encoding.name.to_owned(), points: converged(&restart(encoding, Retry::Jitter)) });
@@ -80,7 +80,7 @@ fn measured(figures: &ControlPlaneFigures) -> Result<String> {
     Ok(text)
 }
 
-fn simulated(encodings: &[Encoding]) -> String {
+fn simulated(encodings: &[Encoding], factor: f64) -> String {
     let mut text = format!(
         "\n## Computed\n\n{NODES} nodes, {} services with {} endpoints each. One API server with {} processors like the measured machine's, {} Gbit/s, and \
          at most {} requests at once, after which it refuses (429). Lists cost what was measured, times {} for the larger cluster.\n\
@@ -90,7 +90,7 @@ fn simulated(encodings: &[Encoding]) -> String {
         model::PROCESSORS,
         model::NETWORK * 8.0 / 1e9,
         model::IN_FLIGHT,
-        model::factor(),
+        factor,
         model::ENDPOINTS,
     );
     let _ = writeln!(text, "\n### A rollout, {} pods at once\n", model::AT_ONCE);
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_same_simulation_has_the_same_outcome_and_loses_no_node() {
         let figures = ControlPlaneFigures::committed().unwrap();
-        for encoding in encodings(&figures) {
+        for encoding in encodings(&figures).unwrap() {
             for retry in Retry::ALL {
                 for run in [rollout, restart] {
                     let outcome = run(&encoding, retry);

@@ -187,6 +187,9 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
 
 /// Returns the promise of a `send` step; `None` if the connection must be dead.
 pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePromise>, Problem> {
+    if expect.reset == Some(false) {
+        return Err(Problem::new(Location::UNKNOWN, "reset is `true` or left out; say `answered` instead"));
+    }
     if expect.alive == Some(false) || expect.reset == Some(true) {
         let more = expect.answered.is_some() || expect.same_as.is_some() || expect.differs_from.is_some();
         let message = "a connection that is not alive answers nothing";
