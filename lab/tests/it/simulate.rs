@@ -122,12 +122,12 @@ fn without_rules_every_step_that_expects_delivery_fails() {
         for step in scenario["steps"].as_array().unwrap() {
             let called = step["name"].as_str().unwrap();
             let expect = &written.steps.iter().find(|one| one.name == called).unwrap().expect;
-            let nobody = expect.refused.is_some() || expect.dropped.is_some() || expect.unanswered.is_some();
-            let nobody = nobody || expect.alive == Some(false) || expect.reset.is_some();
+            let no_answer = expect.refused.is_some() || expect.dropped.is_some() || expect.unanswered.is_some();
+            let no_answer = no_answer || expect.alive == Some(false) || expect.reset.is_some();
             let sends = ["probe", "connect", "send"].contains(&step["action"].as_str().unwrap());
             match step["verdict"].as_str().unwrap() {
                 "failed" | "error" => red += 1,
-                "passed" if sends && !nobody => match NO_SERVICE.iter().find(|known| **known == (name, called)) {
+                "passed" if sends && !no_answer => match NO_SERVICE.iter().find(|known| **known == (name, called)) {
                     Some(known) => drop(exempt.insert(known)),
                     None => unknown.push(format!("{name}: {called}")),
                 },

@@ -8,6 +8,7 @@ mod flagz;
 mod leftovers;
 mod log_queue;
 mod logging;
+mod open_mode;
 mod other_variant;
 mod run;
 mod servers;

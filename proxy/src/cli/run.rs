@@ -7,43 +7,30 @@ use tracing::{info, warn};
 
 use super::VERSION;
 use super::config_watch::{ConfigWatch, RestartOnChange};
-use super::leftovers::{self, all};
 use super::logging;
-use super::other_variant;
+use super::open_mode::{OpenedMode, iptables, ipvs, nftables, userspace};
 use super::servers::PortServers;
 use super::settings::{ObjectOrigin, ResolvedSettings};
-use crate::config::{Config, Mode, Variant, WriterChoice};
-use crate::daemon::{Daemon, HealthChecks, LeftoverCleanup, Runner, StopSignals};
+use crate::config::{Config, Mode, WriterChoice};
+use crate::daemon::{Daemon, HealthChecks, Runner, StopSignals};
 use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::habits::{self, Habit};
 use crate::health::{HealthState, HealthzServer, applied_versions, recalled_state};
 use crate::http::ConnectionLimit;
-use crate::kernel;
 use crate::kernel::conntrack::ConntrackNetlink;
 use crate::kernel::descriptors::{self, DescriptorShares};
 use crate::kernel::instance::InstanceLock;
 use crate::kernel::ipvs::Genetlink;
-use crate::kernel::nftables::{FlowtableSpec, NetlinkFlowtable};
 use crate::kernel::watch::TableWatch;
-use crate::kernel::writer::{CounterReader, IptablesWriter, OpenedWriter};
-use crate::kernel::{addresses, capabilities, command, input_policy, limits, sysctl, threads};
+use crate::kernel::{addresses, capabilities, command, limits, sysctl, threads};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{AtScrape, Metrics, MetricsServer, Slis, StaticPages};
-use crate::metrics::{localhost, relays, rules};
 use crate::mode::Mode as ModeAtWork;
-use crate::mode::assemble;
 use crate::mode::family::FamilyProxy;
-use crate::mode::flowtable::LongConnections;
-use crate::mode::iptables_family::iptables;
-use crate::mode::iptables_family::ipvs::kernel::LinuxIpvs;
-use crate::mode::iptables_family::ipvs::{self, prepare};
-use crate::mode::iptables_family::userspace;
-use crate::mode::nftables::flowtable as of_flowtable;
-use crate::mode::nftables::{self, layout};
+use crate::mode::iptables_family::ipvs::prepare;
 use crate::model::Family;
 use crate::mutants;
-use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
-use crate::relay::{self, RelayEngine};
+use crate::plan::node::{node_port_relay, routes_loopback};
 use crate::source::{
     AcceptedTypes, AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming,
     SourceError, SourceReports, StateFileCounts, StateFileSettings, StateFileSource, WatchScope, record_events,
@@ -104,147 +91,10 @@ pub fn run(
     restart.outcome()
 }
 
-fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<LinuxIpvs<IptablesWriter>>>> {
-    let mut usable =
-        open_iptables(config, |family, writer| Ok(assemble::ipvs(config, family, LinuxIpvs::open(writer)?)))?;
-    for family in usable.proxies.iter().map(FamilyProxy::family) {
-        for chain in input_policy::dropping(family) {
-            warn!(
-                %family,
-                "{chain} has policy drop: in IPVS mode packets to services pass the hook input, and are dropped unless a rule \
-                 accepts them; accept the addresses and node ports of services there"
-            );
-        }
-    }
-    usable.leftovers = all(vec![leftovers::nftables(&usable.proxies)]);
-    Ok(usable)
-}
-
-fn userspace(
-    config: &Config,
-    shares: DescriptorShares,
-) -> anyhow::Result<OpenedMode<userspace::syncer::UserspaceSyncer<IptablesWriter, RelayEngine>>> {
-    let (shared, mut stats) = (relays(config, shares), Vec::new());
-    let mut usable = open_iptables(config, |family, writer| {
-        let relays = RelayEngine::new(family, Arc::clone(&shared));
-        stats.push((family, relays.stats()));
-        Ok(assemble::userspace(config, family, writer, relays))
-    })?;
-    usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
-    usable.metrics.extend(invalid_packets(config, &usable.counters)?);
-    usable.metrics.push(relays::metrics(stats)?);
-    Ok(usable)
-}
-
-fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::IptablesSyncer<IptablesWriter>>> {
-    let mut usable = open_iptables(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
-    usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
-    usable.metrics.extend(invalid_packets(config, &usable.counters)?);
-    if config.count_localhost_node_ports {
-        let counters = usable.counters.iter().map(|(_, one)| one.clone()).collect();
-        usable.metrics.push(rules::localhost_node_ports(counters)?);
-    }
-    if config.service_counters {
-        usable.metrics.push(rules::service_ports(usable.counters.clone())?);
-    }
-    Ok(usable)
-}
-
 /// Each family logs its variant when it opens its tables.
 fn announce(config: &Config, origin: &ObjectOrigin) {
     let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
     info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
-}
-
-/// Relayed connections may be idle as long as conntrack keeps their entries.
-fn relays(config: &Config, shares: DescriptorShares) -> Arc<relay::engine::RelayShared> {
-    let limits = relay::limits::RelayLimits::of(shares.relays);
-    info!(
-        listeners = limits.listeners,
-        connections = limits.connections,
-        associations = limits.associations,
-        "limits of the relays"
-    );
-    let timeouts = limits::timeouts(&config.conntrack);
-    let tcp = relay::tcp::TcpTimeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
-    let udp = relay::udp::UdpTimeouts { single: timeouts.udp, conversation: timeouts.udp_stream };
-    relay::engine::RelayShared::new(limits, tcp, udp)
-}
-
-/// `None` if no rule drops INVALID packets, to save reading counters.
-fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> anyhow::Result<Option<AtScrape>> {
-    let of_all_families = || rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect());
-    Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
-}
-
-/// Probes the kernel's features first.
-fn nftables(
-    config: &Config,
-    shares: DescriptorShares,
-) -> anyhow::Result<OpenedMode<nftables::syncer::NftablesSyncer<kernel::nftables::NetlinkTable>>> {
-    let (mut proxies, mut stats) = (Vec::new(), Vec::new());
-    for range in ranges_without_relay(config) {
-        warn!(
-            "nodePortAddresses (--nodeport-addresses): node ports do not answer in {range}: the only loopback addresses for them are 127.0.0.1 and ::1"
-        );
-    }
-    let mut shared = None;
-    for family in Family::ALL {
-        let opened = kernel::nftables::NetlinkTable::probe(family, layout::PROBE, &nftables::syncer::probe(family))
-            .and_then(|()| kernel::nftables::NetlinkTable::open(family, layout::TABLE, layout::COMMENT));
-        match opened {
-            Ok(table) => {
-                let proxy = assemble::nftables(config, family, table, |address| {
-                    let shared = shared.get_or_insert_with(|| relays(config, shares));
-                    let relays = RelayEngine::on(address, Arc::clone(shared));
-                    stats.push((family, relays.stats()));
-                    relays
-                });
-                proxies.push(match flowtable(config, family) {
-                    Some(flowtable) => proxy.with_companion(LongConnections::new(flowtable)),
-                    None => proxy,
-                });
-            }
-            Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot proxy {family}, the primary family, in nftables mode"));
-            }
-        }
-    }
-    let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
-    let without = if config.flowtable { None } else { leftovers::flowtables(&proxies) };
-    let leftovers = all(vec![leftovers::ipvs(config), leftovers::iptables(families), without]);
-    let metrics = if stats.is_empty() {
-        Vec::new()
-    } else {
-        vec![
-            localhost::listeners(stats.clone())?,
-            localhost::rejected(stats.iter().map(|(family, _)| *family))?,
-            relays::metrics(stats)?,
-        ]
-    };
-    Ok(OpenedMode { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
-}
-
-fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
-    let spec = |table| FlowtableSpec {
-        table,
-        comment: of_flowtable::COMMENT,
-        name: of_flowtable::FLOWTABLE,
-        priority: of_flowtable::PRIORITY,
-        chain: of_flowtable::chain(),
-    };
-    let opened = || {
-        NetlinkFlowtable::probe(family, spec(of_flowtable::PROBE))?;
-        NetlinkFlowtable::open(family, spec(of_flowtable::TABLE))
-    };
-    let opened = config.flowtable.then(opened)?;
-    opened
-        .inspect_err(|error| {
-            warn!(%family, %error, "nftables.flowtable (--nftables-flowtable) has no effect: this kernel, or this namespace, has no flowtables");
-        })
-        .ok()
 }
 
 fn relays_localhost(config: &Config) -> bool {
@@ -463,41 +313,6 @@ struct StartContext {
 struct StartFile<'a> {
     file: Option<&'a LoadedConfig>,
     restart: RestartOnChange,
-}
-
-struct OpenedMode<M> {
-    proxies: Vec<FamilyProxy<M>>,
-    counters: Vec<(Family, CounterReader)>,
-    nft: bool,
-    leftovers: Option<LeftoverCleanup>,
-    metrics: Vec<AtScrape>,
-}
-
-fn open_iptables<M: ModeAtWork>(
-    config: &Config,
-    mut assemble: impl FnMut(Family, IptablesWriter) -> anyhow::Result<FamilyProxy<M>>,
-) -> anyhow::Result<OpenedMode<M>> {
-    let (mut proxies, mut counters) = (Vec::new(), Vec::new());
-    let mut nft = config.variant == Variant::Nft;
-    for family in Family::ALL {
-        let opened = IptablesWriter::open(family, config.variant, config.writer).and_then(|mut opened| {
-            nft = opened.writer.is_nft();
-            opened.writer.probe()?;
-            Ok(opened)
-        });
-        match opened {
-            Ok(OpenedWriter { writer, because }) => {
-                info!(%family, writer = writer.name(), "how the tables are written: {because}");
-                other_variant::warn_about_rules(family, nft);
-                counters.push((family, writer.counters()));
-                proxies.push(assemble(family, writer)?);
-            }
-            // As in kube-proxy: a node may lack one family.
-            Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
-            Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
-        }
-    }
-    Ok(OpenedMode { proxies, counters, nft, leftovers: None, metrics: Vec::new() })
 }
 
 /// Programs the table of a wrong proxy, whose name is `mutant`, by `nft`.

@@ -16,7 +16,7 @@ use super::multicast::MulticastListener;
 use super::netlink::{LINK_HEADER, NetlinkError, NetlinkSocket, Request, address_header, link_header, own_address};
 use super::next_hops;
 use crate::config::NodeAddresses;
-use crate::model::Family;
+use crate::model::{Family, is_link_local};
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` (`include/uapi/linux/rtnetlink.h`).
 const CHANGES: u32 = 0x1 | 0x10 | 0x100;
@@ -188,13 +188,6 @@ fn addresses(socket: &mut NetlinkSocket) -> Result<Vec<(u32, IpAddr)>, NetlinkEr
     let request = Request::new(libc::RTM_GETADDR, &address_header(None, 0, 0, 0), "list the node's addresses");
     socket.dump(&request, |payload| addresses.extend(own_address(payload).map(|one| (one.link, one.address))))?;
     Ok(addresses)
-}
-
-fn is_link_local(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
 }
 
 #[cfg(test)]

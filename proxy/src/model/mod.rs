@@ -153,6 +153,13 @@ impl fmt::Display for ServicePortName {
     }
 }
 
+pub fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
 /// As in Kubernetes, an IPv4 octet with leading zeros is decimal (CVE-2021-29923): `010.0.0.1` is `10.0.0.1`.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {

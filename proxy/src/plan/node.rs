@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use super::service_port::internal_masquerade;
 use super::{NodePlan, NodePortScope, PodSource};
 use crate::config::{Config, DetectLocal, MasqueradeSource, Mode, NodeAddresses, NodePortAddresses};
-use crate::model::Family;
+use crate::model::{Family, is_link_local};
 use crate::state::NodeInfo;
 
 pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> NodePlan {
@@ -84,10 +84,6 @@ pub fn node_port_addresses(node: &NodePlan, addresses: &NodeAddresses) -> Vec<Ip
     let all = match &node.node_ports {
         NodePortScope::EveryLocalAddress { .. } => &addresses.local,
         NodePortScope::Addresses(addresses) => addresses,
-    };
-    let is_link_local = |ip: &IpAddr| match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
     };
     let usable = |ip: &&IpAddr| Family::of(ip) == node.family && !ip.is_loopback() && !is_link_local(ip);
     all.iter().filter(usable).copied().collect()

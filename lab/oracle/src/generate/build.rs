@@ -11,7 +11,7 @@ use super::recipe::{DeclaredAddresses, DetectRecipe, Families, NodePortsRecipe, 
 use super::{services, slices};
 use crate::address::{self, Family};
 use crate::cluster::ClusterModel;
-use crate::settings::{DetectLocalMode, MasqueradeSource, NodePortAddress, ProxySettings};
+use crate::settings::{DetectLocalMode, NodePortAddress, ProxySettings};
 use crate::world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, World};
 
 /// Returns the recipe's families, the primary one first.
@@ -157,12 +157,6 @@ impl Recipe {
                 (DetectRecipe::Off, _) => DetectLocalMode::Off,
             },
             masquerade_all: self.proxy.masquerade_all,
-            masquerade_source: if self.masquerade.primary_source {
-                MasqueradeSource::Primary
-            } else {
-                MasqueradeSource::OutgoingInterface
-            },
-            no_masquerade: if self.masquerade.exempt_pods { ranges(pod_range).collect() } else { Vec::new() },
             node_port_addresses,
             localhost_node_ports: self.proxy.localhost_node_ports,
             ..ProxySettings::default()

@@ -19,16 +19,6 @@ pub struct Recipe {
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
     pub service_cidrs: bool,
-    pub masquerade: MasqueradeRecipe,
-}
-
-/// Not drawn: the oracle does not know which source the kernel chooses for a node's call at its own second address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MasqueradeRecipe {
-    /// `masqueradeSource: primary`.
-    pub primary_source: bool,
-    /// Whether `noMasqueradeCIDRs` has the pods' ranges.
-    pub exempt_pods: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

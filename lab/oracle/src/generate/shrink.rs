@@ -1,14 +1,14 @@
 //! Shrinks a recipe where each try is expensive: large reductions first, each once.
 
 use super::recipe::{
-    DeclaredAddresses, DetectRecipe, Families, HintsRecipe, MasqueradeRecipe, NodePortsRecipe, Recipe, ServiceFamilies,
-    ServiceKind, ServiceRecipe,
+    DeclaredAddresses, DetectRecipe, Families, HintsRecipe, NodePortsRecipe, Recipe, ServiceFamilies, ServiceKind,
+    ServiceRecipe,
 };
 use crate::world::ReversePath;
 
 type Reduction = fn(&mut Recipe);
 
-const REDUCTIONS: [Reduction; 25] = [
+const REDUCTIONS: [Reduction; 24] = [
     only_service::<0>,
     only_service::<1>,
     only_service::<2>,
@@ -36,7 +36,6 @@ const REDUCTIONS: [Reduction; 25] = [
     |recipe| recipe.services.iter_mut().for_each(|service| service.hints = HintsRecipe::None),
     |recipe| recipe.services.iter_mut().for_each(|service| service.kind = ServiceKind::ClusterIp),
     |recipe| (recipe.proxy.detect, recipe.proxy.masquerade_all) = (DetectRecipe::ClusterCidr, false),
-    |recipe| recipe.masquerade = MasqueradeRecipe::default(),
     |recipe| recipe.proxy.node_ports = NodePortsRecipe::Unset,
     |recipe| recipe.service_cidrs = false,
     |recipe| {

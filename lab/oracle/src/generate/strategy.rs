@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::recipe::{
     ClaimRecipe, DeclaredAddresses, DetectRecipe, DuplicateEndpoint, EndpointCondition, EndpointRecipe, Families,
-    HintsRecipe, IngressMode, MasqueradeRecipe, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe,
-    Recipe, ServiceFamilies, ServiceKind, ServiceRecipe, SourceRangeRecipe,
+    HintsRecipe, IngressMode, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceFamilies,
+    ServiceKind, ServiceRecipe, SourceRangeRecipe,
 };
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
@@ -34,7 +34,6 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
             services,
             proxy,
             service_cidrs,
-            masquerade: MasqueradeRecipe::default(),
         }
     })
 }

@@ -33,7 +33,7 @@ const NEVER: [&str; 6] = [
     "nodePortAddresses localhost",
     // All nodes share the settings, and no address is every node's.
     "masqueradeSource 172.18.0.9,fd00:18::9",
-    // `MasqueradeRecipe` is not drawn.
+    // No recipe has them: the oracle does not know which source the kernel chooses for a node's call at its own second address.
     "masqueradeSource primary",
     "noMasqueradeCIDRs true",
 ];

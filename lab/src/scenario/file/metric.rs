@@ -35,7 +35,7 @@ pub enum HealthPath {
     /// Whether the proxy works.
     #[serde(rename = "/livez")]
     Livez,
-    /// Whether the rules are those of the API, and not of a state file; only svcproxy has it.
+    /// 200 once the rules come from the API and not from a state file; svcproxy's alone.
     #[serde(rename = "/readyz")]
     Readyz,
 }

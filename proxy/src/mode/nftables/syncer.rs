@@ -1,7 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
-
 use std::net::IpAddr;
+use std::time::Instant;
 
 use ipnet::IpNet;
 

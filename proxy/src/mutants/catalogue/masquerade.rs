@@ -73,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .only(EXEMPT),
     Mutant::new(
         "masquerade-exceptions-for-everybody",
-        "masquerades nobody's packets to noMasqueradeCIDRs",
+        "exempts every source from masquerade to noMasqueradeCIDRs, not only the node's own",
         "no-masquerade",
         Hook::Rules(|chain, rules| {
             for rule in rules.iter_mut().filter(|_| chain == "KUBE-POSTROUTING") {
@@ -84,7 +84,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .only(IPTABLES),
     Mutant::new(
         "masquerade-exceptions-for-everybody-nftables",
-        "masquerades nobody's packets to noMasqueradeCIDRs (nftables)",
+        "exempts every source from masquerade to noMasqueradeCIDRs, not only the node's own (nftables)",
         "no-masquerade",
         Hook::NftRules(|chain, rules| {
             for rule in rules.iter_mut().filter(|_| chain == "masquerading") {
