@@ -86,7 +86,7 @@ impl ClusterSize {
     pub fn slice(self, index: u32, state: SliceEndpoints) -> Change {
         let key = key(index);
         let mut metadata = metadata(&key);
-        metadata.labels = Some([("kubernetes.io/service-name".to_owned(), key.name.clone())].into());
+        metadata.labels = Some([("kubernetes.io/service-name".to_owned(), key.name.to_string())].into());
         if let SliceEndpoints::Original(note) = state {
             metadata.annotations = Some([("bench/note".to_owned(), note.to_string())].into());
         }
@@ -149,11 +149,11 @@ fn protocol(index: u32) -> &'static str {
 }
 
 fn key(index: u32) -> ObjectKey {
-    ObjectKey { namespace: "bench".into(), name: format!("service-{index:05}") }
+    ObjectKey::new("bench", &format!("service-{index:05}"))
 }
 
 fn metadata(key: &ObjectKey) -> ObjectMeta {
-    ObjectMeta { namespace: Some(key.namespace.clone()), name: Some(key.name.clone()), ..ObjectMeta::default() }
+    ObjectMeta { namespace: Some(key.namespace.to_string()), name: Some(key.name.to_string()), ..ObjectMeta::default() }
 }
 
 fn address(base: [u8; 4], offset: u32) -> Ipv4Addr {

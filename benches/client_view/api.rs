@@ -52,7 +52,7 @@ pub fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
 }
 
 fn remove(store: &mut Store, kind: ObjectKind, key: &svcproxy::model::ObjectKey) {
-    let key = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
+    let key = ObjectKey { namespace: key.namespace.to_string(), name: key.name.to_string() };
     // The object may not exist.
     let _ = store.remove(kind, &key);
 }

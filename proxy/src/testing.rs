@@ -7,16 +7,16 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::model::{Change, LABEL_SERVICE_NAME, ObjectKey, Protocol, ServicePortName};
+use crate::model::{Change, LABEL_SERVICE_NAME, ObjectKey, Protocol, ServicePortName, ShortString};
 use crate::state::endpoints::Endpoint;
 use crate::state::service::{ServicePort, TrafficPolicy};
 
 pub fn key(name: &str) -> ObjectKey {
-    ObjectKey { namespace: "default".to_owned(), name: name.to_owned() }
+    ObjectKey::new("default", name)
 }
 
 pub fn port_name(service: &str, protocol: Protocol) -> ServicePortName {
-    ServicePortName { service: key(service), port: String::new(), protocol }
+    ServicePortName { service: key(service), port: ShortString::default(), protocol }
 }
 
 /// # Panics

@@ -265,9 +265,11 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         }
         self.report_due();
         self.taken.clear();
-        if self.runner.family.take_much_forgotten() || full {
-            let family = &mut self.runner.family;
+        let family = &mut self.runner.family;
+        if family.take_much_forgotten() || (full && family.scatters_memory()) {
             memory::compact(|| family.compact());
+        } else if full {
+            memory::trim();
         }
     }
 

@@ -133,7 +133,7 @@ fn reply(answer: &CheckStatus, proxy_healthy: bool) -> HttpReply {
     let ok = answer.local_endpoints > 0 && proxy_healthy;
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::json!({
-        "service": { "namespace": answer.service.namespace, "name": answer.service.name },
+        "service": { "namespace": answer.service.namespace.as_str(), "name": answer.service.name.as_str() },
         "localEndpoints": answer.local_endpoints,
         "serviceProxyHealthy": proxy_healthy,
     });

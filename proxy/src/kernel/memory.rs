@@ -3,19 +3,19 @@
 
 use std::thread::{self, Builder};
 
-/// Copies the data to keep (`copy`) on another thread, and frees memory.
-///
-/// A full sync scatters the kept data: 10 MB over 40 MB of pages for 5,000 services of 10 endpoints. glibc gives a new
-/// thread an arena without holes (`arena_get2` in `malloc/arena.c`).
+/// Copies the data to keep (`copy`) on another thread, and frees memory. Until then both copies exist: only worthwhile
+/// if the kept data is scattered over much freed memory. glibc gives a new thread an arena without
+/// holes (`arena_get2` in `malloc/arena.c`).
 pub fn compact(copy: impl FnOnce() + Send) {
-    give_back();
+    trim();
     thread::scope(|scope| {
         let _ = Builder::new().name("compact".to_owned()).spawn_scoped(scope, copy);
     });
-    give_back();
+    trim();
 }
 
-fn give_back() {
+/// Returns whole free pages.
+pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes the allocator's locks.
     unsafe {

@@ -6,17 +6,33 @@ mod labels;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use compact_str::CompactString;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use annotations::{ANNOTATION_PREFIX, ServiceAnnotation};
 pub use changes::{Batch, Change, ResourceVersions};
 pub use flow_fate::FlowFate;
 pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
+/// A name of at most 24 bytes needs no memory of its own. A large cluster's names are kept some twenty times.
+pub type ShortString = CompactString;
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: ShortString,
+    pub name: ShortString,
+}
+
+impl ObjectKey {
+    pub fn new(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Returns an empty name or namespace where the metadata has none.
+    pub fn of(metadata: &ObjectMeta) -> ObjectKey {
+        ObjectKey::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+    }
 }
 
 impl fmt::Display for ObjectKey {
@@ -137,7 +153,7 @@ impl fmt::Display for Protocol {
 pub struct ServicePortName {
     pub service: ObjectKey,
     /// Empty for a single unnamed port.
-    pub port: String,
+    pub port: ShortString,
     /// A port name is unique per protocol.
     pub protocol: Protocol,
 }

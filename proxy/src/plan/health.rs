@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{HealthCheck, ServicePortPlan};
-use crate::model::{ObjectKey, Protocol, ServicePortName};
+use crate::model::{ObjectKey, Protocol, ServicePortName, ShortString};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceCheck {
@@ -51,7 +51,7 @@ impl HealthCheckTracker {
 
     /// Returns the Service's check. All its ports have the same `healthCheckNodePort`.
     fn of(&self, service: &ObjectKey) -> Option<ServiceCheck> {
-        let first = ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp };
+        let first = ServicePortName { service: service.clone(), port: ShortString::default(), protocol: Protocol::Tcp };
         let ports = self.ports.range(first..).take_while(|(name, _)| name.service == *service);
         let mut ports = ports.map(|(_, check)| check).peekable();
         let port = ports.peek()?.port;

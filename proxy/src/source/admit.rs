@@ -3,7 +3,6 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::validate::{self, Findings};
 use super::{Change, ObjectKey};
@@ -12,29 +11,24 @@ use crate::model::LABEL_SERVICE_NAME;
 /// Validates a Service; the error lists the invalid fields.
 pub fn admit_service(mut service: Service) -> Result<Change, String> {
     refused(validate::service(&mut service))?;
-    Ok(Change::Service(key(&service.metadata), Some(Arc::new(service))))
+    Ok(Change::Service(ObjectKey::of(&service.metadata), Some(Arc::new(service))))
 }
 
 pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, String> {
     refused(validate::slice(&mut slice))?;
     let labels = slice.metadata.labels.as_ref();
     let ours = labels.is_some_and(|labels| labels.contains_key(LABEL_SERVICE_NAME));
-    Ok(ours.then(|| Change::EndpointSlice(key(&slice.metadata), Some(Arc::new(slice)))))
+    Ok(ours.then(|| Change::EndpointSlice(ObjectKey::of(&slice.metadata), Some(Arc::new(slice)))))
 }
 
 pub fn admit_node(mut node: Node) -> Result<Change, String> {
     refused(validate::node(&mut node))?;
-    Ok(Change::Node(key(&node.metadata).name, Some(Arc::new(node))))
+    Ok(Change::Node(ObjectKey::of(&node.metadata).name.into(), Some(Arc::new(node))))
 }
 
 pub fn admit_service_cidr(mut cidr: ServiceCIDR) -> Result<Change, String> {
     refused(validate::service_cidr(&mut cidr))?;
-    Ok(Change::ServiceCidr(key(&cidr.metadata).name, Some(Arc::new(cidr))))
-}
-
-fn key(metadata: &ObjectMeta) -> ObjectKey {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    ObjectKey { namespace: text(&metadata.namespace), name: text(&metadata.name) }
+    Ok(Change::ServiceCidr(ObjectKey::of(&cidr.metadata).name.into(), Some(Arc::new(cidr))))
 }
 
 fn refused(findings: Findings) -> Result<(), String> {

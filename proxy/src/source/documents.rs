@@ -267,7 +267,7 @@ fn identity(kind: ObjectKind, value: &Value) -> Option<ObjectId> {
         ObjectKind::Node | ObjectKind::EndpointSlice | ObjectKind::ServiceCidr => subdomain(name),
     };
     let fits = fits.is_ok() && (!kind.is_namespaced() || label(namespace).is_ok());
-    fits.then(|| ObjectId { kind, key: ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() } })
+    fits.then(|| ObjectId { kind, key: ObjectKey::new(namespace, name) })
 }
 
 fn has_service(slice: &EndpointSlice) -> bool {

@@ -77,10 +77,10 @@ pub(super) struct ObjectId {
 impl ObjectId {
     pub(super) fn into_deletion(self) -> Change {
         match self.kind {
-            ObjectKind::Node => Change::Node(self.key.name, None),
+            ObjectKind::Node => Change::Node(self.key.name.into(), None),
             ObjectKind::Service => Change::Service(self.key, None),
             ObjectKind::EndpointSlice => Change::EndpointSlice(self.key, None),
-            ObjectKind::ServiceCidr => Change::ServiceCidr(self.key.name, None),
+            ObjectKind::ServiceCidr => Change::ServiceCidr(self.key.name.into(), None),
         }
     }
 }
@@ -103,10 +103,10 @@ pub(super) enum Object {
 impl Object {
     pub(super) fn to_change(&self, id: &ObjectId) -> Change {
         match self {
-            Self::Node(node) => Change::Node(id.key.name.clone(), Some(Arc::clone(node))),
+            Self::Node(node) => Change::Node(id.key.name.to_string(), Some(Arc::clone(node))),
             Self::Service(service) => Change::Service(id.key.clone(), Some(Arc::clone(service))),
             Self::EndpointSlice(slice) => Change::EndpointSlice(id.key.clone(), Some(Arc::clone(slice))),
-            Self::ServiceCidr(cidr) => Change::ServiceCidr(id.key.name.clone(), Some(Arc::clone(cidr))),
+            Self::ServiceCidr(cidr) => Change::ServiceCidr(id.key.name.to_string(), Some(Arc::clone(cidr))),
         }
     }
 

@@ -63,8 +63,12 @@ mod tests {
 
     fn names(service: &str, ports: std::ops::Range<u32>) -> impl Iterator<Item = ServicePortName> {
         let service = crate::testing::key(service);
-        let name = move |port: u32| (service.clone(), port.to_string());
-        ports.map(name).map(|(service, port)| ServicePortName { service, port, protocol: Protocol::Tcp })
+        let port = |port: u32| port.to_string().into();
+        ports.map(move |number| ServicePortName {
+            service: service.clone(),
+            port: port(number),
+            protocol: Protocol::Tcp,
+        })
     }
 
     #[test]

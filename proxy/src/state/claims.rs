@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 
 use super::service::{Frontend, ServicePort};
-use crate::model::{ObjectKey, Protocol, ServicePortName};
+use crate::model::{ObjectKey, Protocol, ServicePortName, ShortString};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
@@ -235,7 +235,7 @@ impl KnownService {
 
 /// Returns the claimant of a claim that a Service's ports share.
 fn whole_service(service: &ObjectKey) -> ServicePortName {
-    ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp }
+    ServicePortName { service: service.clone(), port: ShortString::default(), protocol: Protocol::Tcp }
 }
 
 fn without(mut port: ServicePort, claim: Claim) -> ServicePort {

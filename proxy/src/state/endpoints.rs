@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 
-use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME, Protocol, parse_ip};
+use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME, Protocol, ShortString, parse_ip};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -24,9 +24,9 @@ pub struct Endpoint {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    pub service: String,
+    pub service: ShortString,
     // Boxed to save memory: a large cluster has tens of thousands of endpoints. Ports are sorted.
-    ports: Box<[(String, Protocol, u16)]>,
+    ports: Box<[(ShortString, Protocol, u16)]>,
     endpoints: Box<[SliceEndpoint]>,
 }
 
@@ -82,7 +82,11 @@ impl Slice {
         }
         let ports = slice.ports.iter().flatten().filter_map(|port| {
             let number = port.port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p != 0)?;
-            Some((port.name.clone().unwrap_or_default(), Protocol::from_api(port.protocol.as_deref())?, number))
+            Some((
+                port.name.as_deref().unwrap_or_default().into(),
+                Protocol::from_api(port.protocol.as_deref())?,
+                number,
+            ))
         });
         let mut ports: Box<[_]> = ports.collect();
         ports.sort_unstable();
@@ -108,7 +112,7 @@ impl Slice {
                 hints,
             })
         });
-        Some(Slice { service: labels.get(LABEL_SERVICE_NAME)?.clone(), ports, endpoints: endpoints.collect() })
+        Some(Slice { service: labels.get(LABEL_SERVICE_NAME)?.into(), ports, endpoints: endpoints.collect() })
     }
 }
 

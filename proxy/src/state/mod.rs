@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::habits::{self, Habit};
-use crate::model::{Change, Family, FlowFate, ObjectKey, ServicePortName, parse_ip};
+use crate::model::{Change, Family, FlowFate, ObjectKey, ServicePortName, ShortString, parse_ip};
 use crate::removed_objects::RemovedObjects;
 pub use changed::ChangedPorts;
 use claims::{Claim, Claims, CreationTime, Dispute, KnownService};
@@ -72,8 +72,8 @@ pub struct State {
     services: BTreeMap<ObjectKey, KnownService>,
     claims: Claims,
     /// Each list is sorted by name. An ordered map would slow the first list of a large cluster.
-    slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
-    slice_owner: HashMap<ObjectKey, String>,
+    slices: HashMap<ObjectKey, Vec<(ShortString, Slice)>>,
+    slice_owner: HashMap<ObjectKey, ShortString>,
     node: NodeInfo,
     /// Addresses of this family; empty with the Kubernetes source, which watches only this node.
     other_nodes: BTreeMap<String, Vec<IpAddr>>,
@@ -245,7 +245,7 @@ impl State {
 
     /// Returns whether an existing Service changed.
     fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) -> bool {
-        let stays = |owner: &String| {
+        let stays = |owner: &ShortString| {
             habits::has(Habit::MovedSlicesStay) && slice.as_ref().is_some_and(|slice| slice.service != *owner)
         };
         if let Some(owner) = self.slice_owner.remove(key).filter(|owner| !stays(owner)) {
@@ -378,7 +378,7 @@ mod tests {
         let mut state = State::new(Family::V4, "n1");
         let key = |number: usize| crate::testing::key(&format!("web-{number}"));
         let slice = |number: usize| {
-            let labels = serde_json::json!({ "kubernetes.io/service-name": key(number).name });
+            let labels = serde_json::json!({ "kubernetes.io/service-name": key(number).name.as_str() });
             let object =
                 serde_json::json!({ "metadata": { "labels": labels }, "addressType": "IPv4", "endpoints": [] });
             Arc::new(serde_json::from_value(object).unwrap())

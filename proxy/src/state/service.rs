@@ -124,7 +124,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         .filter_map(|port| {
             let name = ServicePortName {
                 service: key.clone(),
-                port: port.name.clone().unwrap_or_default(),
+                port: port.name.as_deref().unwrap_or_default().into(),
                 protocol: Protocol::from_api(port.protocol.as_deref())?,
             };
             let number = port_number(port.port)?;

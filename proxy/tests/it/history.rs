@@ -403,7 +403,9 @@ fn health_checks_count_over_all_ports_after_partial_syncs() {
         proxy.apply(changes);
         proxy.sync().unwrap();
         let changed = proxy.take_health_changes().into_iter();
-        changed.map(|(service, check)| (service.name, check.map(|check| check.local_endpoints))).collect::<Vec<_>>()
+        changed
+            .map(|(service, check)| (service.name.to_string(), check.map(|check| check.local_endpoints)))
+            .collect::<Vec<_>>()
     };
     let web = || "web".to_owned();
     let start = [

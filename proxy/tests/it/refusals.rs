@@ -29,7 +29,7 @@ fn holds(proxy: &mut FamilyProxy<IptablesSyncer<FakeIptables>>, text: &str) -> b
 }
 
 fn refused(proxy: &FamilyProxy<IptablesSyncer<FakeIptables>>) -> Vec<String> {
-    proxy.refused().keys().map(|name| name.service.name.clone()).collect()
+    proxy.refused().keys().map(|name| name.service.name.to_string()).collect()
 }
 
 #[test]

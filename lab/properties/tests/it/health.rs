@@ -56,7 +56,7 @@ fn health_checks_are_as_promised() {
                         return Err(TestCaseError::fail(format!("promised {promised:?}\ntold {published:?}")));
                     }
                     for check in promised {
-                        let key = ObjectKey { namespace: check.namespace.clone(), name: check.service.clone() };
+                        let key = ObjectKey::new(&check.namespace, &check.service);
                         let says = published.get(&key);
                         let right = says.is_some_and(|says| {
                             says.port == check.port

@@ -42,7 +42,7 @@ fn inhabited(cluster: &ClusterModel) -> Vec<Kernel> {
 }
 
 pub(crate) fn change(write: ApiWrite) -> Option<Change> {
-    let key = |of: ObjectName| ObjectKey { namespace: of.namespace, name: of.name };
+    let key = |of: ObjectName| ObjectKey::new(&of.namespace, &of.name);
     match write {
         ApiWrite::Service(service) => Some(source::admit_service(service).unwrap()),
         ApiWrite::Slice(slice) => source::admit_endpoint_slice(slice).unwrap(),

@@ -146,8 +146,8 @@ mod tests {
         let protocol = prop::sample::select(Protocol::ALL.to_vec());
         (label(), label(), prop_oneof![label(), Just(String::new())], protocol).prop_map(
             |(namespace, name, port, protocol)| {
-                let service = ObjectKey { namespace, name };
-                ServicePortName { service, port, protocol }
+                let service = ObjectKey::new(&namespace, &name);
+                ServicePortName { service, port: port.into(), protocol }
             },
         )
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn names_that_fit_equal_kube_proxys() {
-        let name = ServicePortName { port: "http".to_owned(), ..port_name("web", Protocol::Tcp) };
+        let name = ServicePortName { port: "http".into(), ..port_name("web", Protocol::Tcp) };
         let endpoint = own_name("endpoint", &name, Some(&"[fd00::7]:80".parse().unwrap()));
         assert!(endpoint.ends_with("-default/web/tcp/http__fd00..7/80"), "{endpoint}");
     }

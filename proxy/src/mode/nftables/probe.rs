@@ -7,7 +7,7 @@ use super::layout;
 use super::ledger::ElementLedger;
 use super::objects::render;
 use super::shared_chains::{ChainRole, FrontendKind, SharedChain};
-use crate::model::{Family, FlowFate, ObjectKey, Protocol, ServicePortName};
+use crate::model::{Family, FlowFate, ObjectKey, Protocol, ServicePortName, ShortString};
 use crate::nftables::NftChange;
 use crate::nftables::change::TableAction;
 use crate::plan::{
@@ -45,8 +45,8 @@ fn probed(family: Family) -> ServicePortPlan {
         FrontendAction { verdict: FrontendVerdict::Deliver(BackendSet::Cluster), masquerade: Masquerade::Always };
     ServicePortPlan {
         name: ServicePortName {
-            service: ObjectKey { namespace: "probe".to_owned(), name: "probe".to_owned() },
-            port: String::new(),
+            service: ObjectKey::new("probe", "probe"),
+            port: ShortString::default(),
             protocol: Protocol::Tcp,
         },
         port: 1,

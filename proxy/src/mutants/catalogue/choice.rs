@@ -212,7 +212,7 @@ fn first_slice_only(change: &mut Change) {
         return;
     };
     let owner = read.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_SERVICE_NAME)).cloned();
-    let service = ObjectKey { namespace: key.namespace.clone(), name: owner.unwrap_or_default() };
+    let service = ObjectKey { namespace: key.namespace.clone(), name: owner.unwrap_or_default().into() };
     if first.entry((service, read.address_type.clone())).or_insert_with(|| key.clone()) != key {
         *slice = None;
     }

@@ -169,7 +169,7 @@ fn ignore_prefer_close(change: &mut Change) {
         Change::EndpointSlice(key, Some(slice)) => {
             let labels = slice.metadata.labels.as_ref();
             let service = labels.and_then(|labels| labels.get(LABEL_SERVICE_NAME)).cloned();
-            let service = ObjectKey { name: service.unwrap_or_default(), ..key.clone() };
+            let service = ObjectKey { name: service.unwrap_or_default().into(), ..key.clone() };
             if CLOSE.get(&service).is_some() {
                 Arc::make_mut(slice).endpoints.iter_mut().flatten().for_each(|e| e.hints = None);
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::model::{Batch, Change, LABEL_SERVICE_NAME, ObjectKey, Protocol, ServicePortName};
+use crate::model::{Batch, Change, LABEL_SERVICE_NAME, ObjectKey, Protocol, ServicePortName, ShortString};
 use crate::mutants::{Hook, Mutant};
 use crate::state::State;
 use crate::state::endpoints::Endpoint;
@@ -65,7 +65,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::Endpoints(|state, port, endpoints| {
             let of = &port.name.service;
             add(state, endpoints, |other| {
-                other.name.service.namespace == of.namespace && other.name.service.name.starts_with(&of.name)
+                other.name.service.namespace == of.namespace && other.name.service.name.starts_with(&*of.name)
             });
         }),
     ),
@@ -230,7 +230,7 @@ fn same_number(state: &State, port: &ServicePort) -> Option<ServicePort> {
 }
 
 fn forget_slices_of_the_same_name(batch: &mut Batch) {
-    static OWNER: Mutex<BTreeMap<String, ObjectKey>> = Mutex::new(BTreeMap::new());
+    static OWNER: Mutex<BTreeMap<ShortString, ObjectKey>> = Mutex::new(BTreeMap::new());
     let mut owner = OWNER.lock().unwrap_or_else(PoisonError::into_inner);
     let mut forgotten = Vec::new();
     for change in &batch.changes {

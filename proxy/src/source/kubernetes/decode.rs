@@ -99,10 +99,8 @@ impl Envelope {
     }
 
     pub(super) fn key(&self) -> ObjectKey {
-        ObjectKey {
-            namespace: self.metadata.namespace.clone().unwrap_or_default(),
-            name: self.metadata.name.clone().unwrap_or_default(),
-        }
+        let Metadata { namespace, name, .. } = &self.metadata;
+        ObjectKey::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
     }
 
     pub(super) fn version(&self) -> Option<&str> {
@@ -157,10 +155,7 @@ fn typed<T: DeserializeOwned + FromProtobuf + Resource + Prune>(
     object.prune();
     let fingerprint = object.fingerprint();
     let metadata = object.metadata();
-    let key = ObjectKey {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-    };
+    let key = ObjectKey::of(metadata);
     let version = metadata.resource_version.clone().unwrap_or_default();
     let outcome = wrap(object).map_or(DecodeOutcome::NotOurs, |object| DecodeOutcome::Valid(object, fingerprint));
     DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }

@@ -114,8 +114,8 @@ fn regarding(about: &EventSubject, node: &str) -> ObjectReference {
     let object = |kind: &str, version: &str, key: &ObjectKey| ObjectReference {
         kind: Some(kind.to_owned()),
         api_version: Some(version.to_owned()),
-        namespace: Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
-        name: Some(key.name.clone()),
+        namespace: Some(key.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
+        name: Some(key.name.to_string()),
         ..ObjectReference::default()
     };
     match about {
@@ -128,7 +128,7 @@ fn regarding(about: &EventSubject, node: &str) -> ObjectReference {
 }
 
 fn unscoped(name: &str) -> ObjectKey {
-    ObjectKey { namespace: String::new(), name: name.to_owned() }
+    ObjectKey::new("", name)
 }
 
 fn cut(text: &str, most: usize) -> &str {

@@ -203,7 +203,7 @@ impl SeenObjects {
             ObjectKind::Service => EventSubject::Service(key.clone()),
             ObjectKind::EndpointSlice => EventSubject::EndpointSlice(key.clone()),
             ObjectKind::Node => EventSubject::Node,
-            ObjectKind::ServiceCidr => EventSubject::ServiceCidr(key.name.clone()),
+            ObjectKind::ServiceCidr => EventSubject::ServiceCidr(key.name.to_string()),
         };
         self.log(&format!("{} skipped: {}{kept}", self.name(key), faults.line));
         self.events.record(Event::warning(about, "InvalidObject", "Skip", format!("{}{kept}", faults.line)));

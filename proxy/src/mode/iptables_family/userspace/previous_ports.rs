@@ -23,6 +23,6 @@ fn listener(rule: &str) -> Option<(Listener, u16)> {
     let (namespace, rest) = comment.split_once('/')?;
     let (service, port) = rest.split_once(':')?;
     let service = ObjectKey { namespace: namespace.into(), name: service.into() };
-    let name = ServicePortName { service, port: port.to_owned(), protocol };
+    let name = ServicePortName { service, port: port.into(), protocol };
     Some((Listener { name, set }, word("--dport ")?.parse().ok()?))
 }

@@ -20,7 +20,7 @@ use crate::model::ObjectKey;
 
 /// Returns the changed object's identity and its encoding; `None`: it is deleted.
 pub(in super::super) fn change(change: &Change) -> (ObjectId, Option<Vec<u8>>) {
-    let named = |name: &String| ObjectKey { namespace: String::new(), name: name.clone() };
+    let named = |name: &String| ObjectKey::new("", name);
     let (kind, key, bytes) = match change {
         Change::Node(name, object) => (ObjectKind::Node, named(name), object.as_deref().map(node)),
         Change::Service(key, object) => (ObjectKind::Service, key.clone(), object.as_deref().map(service)),

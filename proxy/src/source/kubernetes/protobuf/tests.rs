@@ -154,7 +154,7 @@ fn events_need_the_magic_number() {
     let event = json!({"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}});
     let frame = Bytes::from(encode::frame(&event).split_off(4));
     let (event, object) = super::event(frame.clone()).unwrap();
-    assert_eq!((&*event, object.envelope().key().name), ("ADDED", "a".to_owned()));
+    assert_eq!((&*event, object.envelope().key().name), ("ADDED", "a".into()));
     let spoilt: Vec<u8> = frame.iter().map(|byte| if *byte == b'k' { b'K' } else { *byte }).collect();
     assert!(matches!(super::event(Bytes::from(spoilt)), Err(Failure::Nonsense(_))));
     assert!(matches!(super::event(frame.slice(..frame.len() - 1)), Err(Failure::Nonsense(_))));
