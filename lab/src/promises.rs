@@ -77,7 +77,7 @@ impl Promise {
 
 /// The oracle's rules with their numbers, without those that give no verdict (`undecided`, `contradiction`,
 /// `node-port-addresses-other-family`), and without `astray`, which follows from `kept`.
-const RULES: [(u16, Rule); 54] = [
+const RULES: [(u16, Rule); 55] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
     (103, Rule::ExternalIp),
@@ -113,6 +113,7 @@ const RULES: [(u16, Rule); 54] = [
     (213, Rule::TargetPort),
     (214, Rule::LocalBeforeHints),
     (215, Rule::WithoutNode),
+    (216, Rule::LocalFallback),
     (301, Rule::NoEndpoints),
     (302, Rule::NoLocalEndpoints),
     (303, Rule::SourceRanges),

@@ -68,6 +68,7 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
         affinity: None,
         health_check_node_port: None,
         flow_fate: None,
+        local_fallback: false,
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Arrival<'a> {
 }
 
 /// A packet to a service port, at the deciding node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ServicePacket<'a> {
     pub(crate) to: SocketAddr,
     pub(crate) port: &'a ServicePort,

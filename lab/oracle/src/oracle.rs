@@ -124,6 +124,8 @@ impl<'a> Oracle<'a> {
             reasons.add(Rule::NoEndpoints, port.name.to_string());
             return PromisedVerdict::Reject;
         }
+        let fallen_back = policy::fallen_back(case, &endpoints, reasons);
+        let case = &ServicePacket { port: fallen_back.as_ref().unwrap_or(port), ..case.clone() };
         let reach = policy::reach(case, reasons);
         let chosen = policy::select(&endpoints, reach, self.here(arrival.node), reasons);
         if chosen.is_empty() {

@@ -1,7 +1,7 @@
 use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
-use crate::service::FrontendKind;
+use crate::service::{FrontendKind, ServicePort};
 use crate::topology::{self, NodeLocation};
 
 /// Which endpoints a packet may reach.
@@ -31,6 +31,21 @@ pub(crate) fn reach(case: &ServicePacket<'_>, reasons: &mut Reasons) -> Reach {
     };
     reasons.add(rule, format!("{} from {}", port.name, arrival.source));
     reach
+}
+
+/// Returns the service port as if under external policy Cluster, if the Service asks for it where the node has no
+/// endpoint.
+pub(crate) fn fallen_back(case: &ServicePacket<'_>, endpoints: &[Endpoint], reasons: &mut Reasons) -> Option<ServicePort> {
+    let ServicePacket { port, arrival, .. } = case;
+    let mut mine = endpoints.iter().filter(|endpoint| endpoint.is_local(arrival.node));
+    let falls_back = port.external_local
+        && port.local_fallback
+        && case.kind != FrontendKind::ClusterIp
+        && !mine.any(|endpoint| endpoint.ready || endpoint.fallback);
+    falls_back.then(|| {
+        reasons.add(Rule::LocalFallback, format!("{} on {}", port.name, arrival.node));
+        ServicePort { external_local: false, ..(*port).clone() }
+    })
 }
 
 /// Returns no endpoint if the reach is local and only other nodes have some.

@@ -55,6 +55,7 @@ pub enum Rule {
     ClusterPolicy,
     InternalLocal,
     ExternalLocal,
+    LocalFallback,
     ShortCircuit,
     OneListPerServer,
     NoEndpoints,
@@ -104,7 +105,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
 
 /// The rows, in the order of the variants.
 #[rustfmt::skip]
-const TABLE: [RuleRow; 58] = [
+const TABLE: [RuleRow; 59] = [
     row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
     row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
     row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
@@ -141,6 +142,7 @@ const TABLE: [RuleRow; 58] = [
     row(Rule::ClusterPolicy, PromisePart::Endpoints, "cluster-policy", "policy Cluster: all endpoints, wherever they are", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
     row(Rule::InternalLocal, PromisePart::Endpoints, "internal-local", "internalTrafficPolicy Local: a cluster IP leads to endpoints of the same node only", "API ServiceSpec.internalTrafficPolicy; page concepts/services-networking/service-traffic-policy"),
     row(Rule::ExternalLocal, PromisePart::Endpoints, "external-local", "externalTrafficPolicy Local: what comes from outside goes to the node's own endpoints, with the client's address", "API ServiceSpec.externalTrafficPolicy; page tasks/access-application-cluster/create-external-load-balancer, Preserving the client source IP"),
+    row(Rule::LocalFallback, PromisePart::Endpoints, "local-fallback", "with the annotation svcproxy/local-fallback: cluster, externalTrafficPolicy Local is policy Cluster on a node without endpoints of its own", "docs/svcproxy.md, Nodes without endpoints"),
     row(Rule::ShortCircuit, PromisePart::Endpoints, "short-circuit", "from within the cluster an external address always has policy Cluster", "API ServiceSpec.externalTrafficPolicy, its note; upstream's test InternalExternalMasquerade for node ports"),
     row(Rule::OneListPerServer, PromisePart::Endpoints, "one-list-per-server", "in IPVS mode policy Local holds the node and its pods to its own endpoints, too, while there are any", "docs/limitations.md, IPVS mode"),
     row(Rule::NoEndpoints, PromisePart::Refusal, "no-endpoints", "a service without any endpoint refuses at once", "page reference/networking/virtual-ips, Traffic to terminating endpoints; upstream's test NoEndpointsReject and e2e test 'rejected when no endpoints exist'"),

@@ -16,6 +16,8 @@ use crate::rules::Rule;
 
 pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+/// docs/svcproxy.md, Nodes without endpoints.
+const LOCAL_FALLBACK: &str = "svcproxy/local-fallback";
 const AFFINITY_SECONDS: i32 = 10_800;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +72,8 @@ pub(crate) struct ServicePort {
     pub(crate) other_family_has_ranges: bool,
     pub(crate) internal_local: bool,
     pub(crate) external_local: bool,
+    /// Whether external packets may go to other nodes' endpoints under policy Local.
+    pub(crate) local_fallback: bool,
     pub(crate) affinity: Option<Duration>,
     /// The endpoints of every slice; [`ports`] leaves the list empty.
     pub(crate) endpoints: Vec<Endpoint>,
@@ -98,6 +102,10 @@ pub(crate) fn unhandled_reason(service: &Service) -> Option<Rule> {
 
 pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -> bool {
     labels.is_some_and(|labels| labels.contains_key(label))
+}
+
+fn annotated<'a>(service: &'a Service, annotation: &str) -> Option<&'a str> {
+    service.metadata.annotations.as_ref()?.get(annotation).map(String::as_str)
 }
 
 /// Reads `clusterIPs`, else `clusterIP`, which repeats the first entry.
@@ -156,6 +164,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
         source_ranges,
         other_family_has_ranges: !others.is_empty(),
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
+        local_fallback: annotated(service, LOCAL_FALLBACK) == Some("cluster"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
         affinity: affinity(spec),
         endpoints: Vec::new(),

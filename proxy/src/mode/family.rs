@@ -13,7 +13,7 @@ use super::companion::Companion;
 use super::{Mode, Plans};
 use crate::config::{Config, NodeAddresses};
 use crate::habits::{self, Habit};
-use crate::model::{Change, Family, ObjectKey, ServicePortName};
+use crate::model::{Change, Family, ObjectKey, ServiceAnnotation, ServicePortName};
 use crate::mutants;
 use crate::plan::conntrack_index::ConntrackIndex;
 use crate::plan::flow_fate::{FatePolicy, IgnoredFates, memory};
@@ -356,6 +356,7 @@ impl Planner<'_> {
             masquerade_all: self.config.masquerade_all,
             other_machines: self.other_machines,
             fates: FatePolicy::of(self.config),
+            local_fallback: self.config.annotations.contains(&ServiceAnnotation::LocalFallback),
         };
         let mut plan = plan_service_port(&port, &endpoints, context);
         mutants::plan(self.state, &port, &endpoints, &mut plan);

@@ -9,21 +9,25 @@ pub const ANNOTATION_PREFIX: &str = "svcproxy/";
 pub enum ServiceAnnotation {
     /// [`FlowFate`].
     FlowFate,
+    /// Where external packets under policy Local go on a node without endpoints: `none` or `cluster`.
+    LocalFallback,
 }
 
 impl ServiceAnnotation {
-    pub const ALL: [ServiceAnnotation; 1] = [ServiceAnnotation::FlowFate];
+    pub const ALL: [ServiceAnnotation; 2] = [ServiceAnnotation::FlowFate, ServiceAnnotation::LocalFallback];
 
     /// Returns the name without [`ANNOTATION_PREFIX`].
     pub fn name(self) -> &'static str {
         match self {
             ServiceAnnotation::FlowFate => "flow-fate",
+            ServiceAnnotation::LocalFallback => "local-fallback",
         }
     }
 
     pub fn key(self) -> &'static str {
         match self {
             ServiceAnnotation::FlowFate => "svcproxy/flow-fate",
+            ServiceAnnotation::LocalFallback => "svcproxy/local-fallback",
         }
     }
 
@@ -39,7 +43,17 @@ impl ServiceAnnotation {
     pub fn check(self, value: &str) -> Result<(), String> {
         match self {
             ServiceAnnotation::FlowFate => value.parse::<FlowFate>().map(drop),
+            ServiceAnnotation::LocalFallback => local_fallback(value).map(drop),
         }
+    }
+}
+
+/// Whether external packets under policy Local may go to other nodes' endpoints.
+pub fn local_fallback(value: &str) -> Result<bool, String> {
+    match value {
+        "none" => Ok(false),
+        "cluster" => Ok(true),
+        _ => Err(format!("{value:?} is neither none nor cluster")),
     }
 }
 

@@ -22,13 +22,18 @@ pub struct PlanContext<'a> {
     /// See [`super::other_machines`].
     pub other_machines: &'a BTreeSet<IpAddr>,
     pub fates: FatePolicy,
+    /// Whether the annotation about a fallback has an effect.
+    pub local_fallback: bool,
 }
 
 pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: PlanContext<'_>) -> ServicePortPlan {
     let backends = choose(port, endpoints, context.node_name, context.node);
     let internal_verdict = verdict(port.internal_policy, &backends);
-    let external_verdict = verdict(port.external_policy, &backends);
-    let external = port.externally_accessible().then(|| plan_external(port, &backends, external_verdict, context));
+    let external_policy = external_policy(port, &backends, context);
+    let external_verdict = verdict(external_policy, &backends);
+    let external = port
+        .externally_accessible()
+        .then(|| plan_external(port, &backends, external_policy, external_verdict, context));
     let (flow_fate, fate_ignored) = context.fates.decide(port);
     let short_circuits = external.as_ref().is_some_and(|external| external.short_circuit.is_some());
     ServicePortPlan {
@@ -94,14 +99,21 @@ fn verdict(policy: TrafficPolicy, backends: &ChosenBackends) -> FrontendVerdict 
     }
 }
 
+/// Returns the policy for this node: Local becomes Cluster where it finds no endpoint and the Service asks for a fallback.
+fn external_policy(port: &ServicePort, backends: &ChosenBackends, context: PlanContext<'_>) -> TrafficPolicy {
+    let falls_back = port.local_fallback && context.local_fallback && backends.local.is_empty();
+    if falls_back { TrafficPolicy::Cluster } else { port.external_policy }
+}
+
 fn plan_external(
     port: &ServicePort,
     backends: &ChosenBackends,
+    policy: TrafficPolicy,
     verdict: FrontendVerdict,
     context: PlanContext<'_>,
 ) -> ExternalFrontends {
     // Under policy Cluster another node's backend must reply through this node.
-    let local = port.external_policy == TrafficPolicy::Local;
+    let local = policy == TrafficPolicy::Local;
     let masquerade = if local { Masquerade::Never } else { Masquerade::Always };
     let to_cluster = |masquerade| FrontendAction { verdict: FrontendVerdict::Deliver(BackendSet::Cluster), masquerade };
     let short_circuit = (local && backends.any).then(|| ShortCircuit {

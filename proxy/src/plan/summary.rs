@@ -82,6 +82,7 @@ mod tests {
             masquerade_all: false,
             other_machines: &no_machines,
             fates: crate::plan::flow_fate::FatePolicy::default(),
+            local_fallback: true,
         };
         plan_service_port(&port, endpoints, context)
     }

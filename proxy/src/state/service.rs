@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 pub use crate::model::Frontend;
 use crate::model::{
-    Family, FlowFate, LABEL_PROXY_NAME, ObjectKey, Protocol, ServiceAnnotation, ServicePortName, parse_ip,
+    Family, FlowFate, LABEL_PROXY_NAME, ObjectKey, Protocol, ServiceAnnotation, ServicePortName, local_fallback,
+    parse_ip,
 };
 
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
@@ -39,6 +40,8 @@ pub struct ServicePort {
     pub health_check_node_port: Option<u16>,
     /// What an annotation asks for.
     pub flow_fate: Option<FlowFate>,
+    /// Whether an annotation asks for other nodes' endpoints where external policy Local finds none.
+    pub local_fallback: bool,
 }
 
 impl ServicePort {
@@ -103,7 +106,9 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
     source_ranges.dedup();
 
     let annotations = service.metadata.annotations.as_ref();
-    let flow_fate = annotations.and_then(|all| all.get(ServiceAnnotation::FlowFate.key())?.parse().ok());
+    let annotation = |annotation: ServiceAnnotation| annotations.and_then(|all| all.get(annotation.key()));
+    let flow_fate = annotation(ServiceAnnotation::FlowFate).and_then(|value| value.parse().ok());
+    let local_fallback = annotation(ServiceAnnotation::LocalFallback).is_some_and(|v| local_fallback(v) == Ok(true));
 
     let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
         name,
@@ -118,6 +123,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         affinity: affinity(spec),
         health_check_node_port: health_check_node_port(spec),
         flow_fate,
+        local_fallback,
     };
     let ports = spec.ports.iter().flatten();
     let mut ports: Vec<ServicePort> = ports

@@ -48,7 +48,15 @@ fn endpoint(text: &str) -> Endpoint {
 
 fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> PlanContext<'_> {
     static NONE: BTreeSet<IpAddr> = BTreeSet::new();
-    PlanContext { node_name: "me", node, primary, masquerade_all, other_machines: &NONE, fates: FatePolicy::default() }
+    PlanContext {
+        node_name: "me",
+        node,
+        primary,
+        masquerade_all,
+        other_machines: &NONE,
+        fates: FatePolicy::default(),
+        local_fallback: true,
+    }
 }
 
 fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> ServicePortPlan {
@@ -143,6 +151,28 @@ fn masquerade_depends_on_frontend_and_policy() {
         None,
         "there is no endpoint to go round to"
     );
+}
+
+#[test]
+fn a_fallback_makes_policy_local_cluster_where_the_node_has_no_endpoint() {
+    let asked = ServicePort {
+        external_policy: TrafficPolicy::Local,
+        internal_policy: TrafficPolicy::Local,
+        health_check_node_port: Some(32000),
+        local_fallback: true,
+        ..service()
+    };
+    let without = ServicePort { local_fallback: false, ..asked.clone() };
+    let both = ["here:1:ready", "there:2:ready"];
+    assert_eq!(plan(&asked, &both), plan(&without, &both), "local endpoints are preferred");
+    assert_eq!(plan(&asked, &["here:1:unready"]), plan(&without, &["here:1:unready"]), "nothing to fall back to");
+
+    let fallen = plan(&asked, &["there:2:ready"]);
+    assert_eq!(fallen.internal.unwrap().action.verdict, FrontendVerdict::Drop, "external policy only");
+    assert!(fallen.no_local_endpoints.internal && !fallen.no_local_endpoints.external);
+    assert_eq!(fallen.health_check.unwrap().local_ready, [] as [IpAddr; 0], "load balancers still prefer other nodes");
+    let cluster = ServicePort { external_policy: TrafficPolicy::Cluster, ..without };
+    assert_eq!(fallen.external, plan(&cluster, &["there:2:ready"]).external);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::config::Mode;
 use crate::model::Protocol;
 use crate::mutants::{Hook, Mutant, PlanInput};
-use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
+use crate::plan::{BackendSet, FrontendVerdict, Masquerade, ServicePortPlan};
 use crate::state::endpoints::Endpoint;
 use crate::state::service::TrafficPolicy;
 
@@ -49,6 +49,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::ServicePort(|_, port| {
             if port.name.protocol == Protocol::Udp {
                 port.external_policy = TrafficPolicy::Cluster;
+            }
+        }),
+    ),
+    Mutant::new(
+        "policies-local-fallback-ignored",
+        "does not know the annotation svcproxy/local-fallback",
+        "local-fallback",
+        Hook::ServicePort(|_, port| port.local_fallback = false),
+    ),
+    Mutant::new(
+        "policies-local-fallback-always",
+        "uses all nodes' endpoints for a Service with a fallback, even where the node has some",
+        "local-fallback",
+        Hook::ServicePort(|_, port| {
+            if port.local_fallback {
+                port.external_policy = TrafficPolicy::Cluster;
+            }
+        }),
+    ),
+    Mutant::new(
+        "policies-local-fallback-of-everybody",
+        "falls back for every Service under externalTrafficPolicy Local",
+        "local-fallback",
+        Hook::ServicePort(|_, port| port.local_fallback = true),
+    ),
+    Mutant::new(
+        "policies-local-fallback-keeps-clients",
+        "keeps the client's address where it falls back, so that answers miss this node",
+        "local-fallback",
+        Hook::Plan(|_, plan| {
+            if plan.health_check.is_some()
+                && let Some(external) = &mut plan.external
+                && external.action.verdict == FrontendVerdict::Deliver(BackendSet::Cluster)
+            {
+                external.action.masquerade = Masquerade::Never;
             }
         }),
     ),
