@@ -23,8 +23,20 @@ pub fn read_by(expression: &str) -> BTreeSet<String> {
     }
     let words = plain.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     let words = words.filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()));
-    const LANGUAGE: [&str; 11] =
-        ["sum", "max", "min", "count", "rate", "increase", "histogram_quantile", "or", "and", "unless", "vector"];
+    const LANGUAGE: [&str; 12] = [
+        "sum",
+        "max",
+        "min",
+        "count",
+        "rate",
+        "increase",
+        "histogram_quantile",
+        "or",
+        "and",
+        "unless",
+        "time",
+        "vector",
+    ];
     words.filter(|word| !LANGUAGE.contains(word)).map(str::to_owned).collect()
 }
 

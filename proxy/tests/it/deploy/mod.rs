@@ -1,5 +1,6 @@
 //! `deploy/` is valid for the API, the command line and the configuration.
 
+mod alerts;
 mod expression;
 mod kustomize;
 mod migration;
