@@ -81,9 +81,11 @@ fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option
 
 pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<LeftoverCleanup> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
-    // The cleanup retries unreadable tables.
-    let tables: Vec<_> =
-        tables.filter(|(family, variant)| other_variant::holds_rules(*family, *variant).unwrap_or(true)).collect();
+    // The cleanup retries tables that cannot be read now.
+    let holds_rules = |family, variant| other_variant::holds_rules(family, variant).unwrap_or(true);
+    let tables = tables
+        .filter(|(family, variant)| other_variant::is_readable(*family, *variant) && holds_rules(*family, *variant));
+    let tables: Vec<_> = tables.collect();
     if tables.is_empty() {
         return None;
     }

@@ -1,3 +1,4 @@
+pub mod check;
 pub mod render;
 pub mod settings;
 
@@ -5,6 +6,7 @@ mod cleanup;
 mod config_flags;
 mod config_watch;
 mod flagz;
+mod kernel_settings;
 mod leftovers;
 mod log_queue;
 mod logging;
@@ -29,7 +31,7 @@ const VERSION: &str = env!("SVCPROXY_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "svcproxy", version = VERSION, args_conflicts_with_subcommands = true, max_term_width = 100)]
 #[command(
-    override_usage = "svcproxy --config FILE [FLAGS]\n       svcproxy --kubeconfig FILE [FLAGS]\n       svcproxy --manifests DIR [FLAGS]\n       svcproxy render --manifests DIR [FLAGS]\n       svcproxy --cleanup"
+    override_usage = "svcproxy --config FILE [FLAGS]\n       svcproxy --kubeconfig FILE [FLAGS]\n       svcproxy --manifests DIR [FLAGS]\n       svcproxy check --config FILE [FLAGS]\n       svcproxy render --manifests DIR [FLAGS]\n       svcproxy --cleanup"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -49,20 +51,23 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Tell whether this node and configuration will do, without changing anything
+    Check(check::Check),
     /// Print the rules that would be programmed, without touching the kernel
     Render(render::Render),
 }
 
-/// Exit status 0: success; 1: failure; 2: wrong command line or configuration.
+/// Exit status 0: success; 1: failure; 2: wrong command line or configuration; 3: `check` has warnings.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     limits::survive_file_size_limit();
     let result = match &cli.command {
-        Some(Subcommands::Render(render)) => render.run(),
-        None => cli.run(),
+        Some(Subcommands::Check(check)) => check.run(),
+        Some(Subcommands::Render(render)) => render.run().map(|()| ExitCode::SUCCESS),
+        None => cli.run().map(|()| ExitCode::SUCCESS),
     };
     let status = match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             logging::last_line(&format!("svcproxy: {}", error_sentence(&error)));
             if error.is::<settings::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }

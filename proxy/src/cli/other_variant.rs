@@ -3,7 +3,7 @@
 use tracing::{debug, info, warn};
 
 use crate::config::{Variant, WriterChoice};
-use crate::kernel::iptables::{IptablesError, has_any_chain};
+use crate::kernel::iptables::{IptablesError, has_any_chain, hides_legacy_tables};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::writer::IptablesWriter;
 use crate::mode::iptables_family::rules::cleanup::{CleanupCount, cleanup, count};
@@ -11,17 +11,20 @@ use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// Kubelet's chain, which tells proxies in containers the node's variant (KEP-3178).
-const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
+/// Kubelet's chains in the node's variant: one tells it to programs in containers (KEP-3178), the other notices flushed tables.
+const HINTS: [(Table, &str); 2] = [(Table::Mangle, "KUBE-IPTABLES-HINT"), (Table::Mangle, "KUBE-KUBELET-CANARY")];
 
 /// Warns about rules of the other variant, which packets traverse, too, and about a kubelet that uses it.
 pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
     let (own, other) = if is_nft { (Variant::Nft, Variant::Legacy) } else { (Variant::Legacy, Variant::Nft) };
-    let hinted = |variant| has_any_chain(family, variant, &HINT).unwrap_or(false);
+    if !is_readable(family, other) {
+        return;
+    }
+    let hinted = |variant| has_any_chain(family, variant, &HINTS).unwrap_or(false);
     if hinted(other) && !hinted(own) {
         warn!(
             %family,
-            "kubelet uses the {other} tables of iptables on this node (chain KUBE-IPTABLES-HINT), but this proxy writes the {own} tables: packets traverse both, \
+            "kubelet uses the {other} tables of iptables on this node (chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY), but this proxy writes the {own} tables: packets traverse both, \
              and a DROP in either wins; set --iptables-variant, or put iptables of the {other} variant into the PATH"
         );
     }
@@ -42,6 +45,19 @@ pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
         ),
         Err(error) => debug!(%family, %error, "cannot check for rules in the {other} tables"),
     }
+}
+
+/// Warns about legacy tables that this process cannot read.
+pub(super) fn is_readable(family: Family, variant: Variant) -> bool {
+    let is_hidden = variant == Variant::Legacy && hides_legacy_tables(family);
+    if is_hidden {
+        warn!(
+            %family,
+            "the tables of legacy iptables exist and may contain rules of a service proxy, which packets traverse, too: they cannot be \
+             read without CAP_NET_RAW; svcproxy check and svcproxy --cleanup as root tell and remove them"
+        );
+    }
+    !is_hidden
 }
 
 /// Does nothing if the variant is not installed.

@@ -5,12 +5,12 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::VERSION;
 use super::config_watch::{ConfigWatch, RestartOnChange};
 use super::logging;
 use super::open_mode::{OpenedMode, iptables, ipvs, nftables, userspace};
 use super::servers::PortServers;
 use super::settings::{ObjectOrigin, ResolvedSettings};
+use super::{VERSION, kernel_settings};
 use crate::config::{Config, Mode, WriterChoice};
 use crate::daemon::{Daemon, HealthChecks, Runner, StopSignals};
 use crate::events::{Event, EventSubject, EventType, Recorder};
@@ -20,19 +20,18 @@ use crate::http::ConnectionLimit;
 use crate::kernel::conntrack::ConntrackNetlink;
 use crate::kernel::descriptors::{self, DescriptorShares};
 use crate::kernel::instance::InstanceLock;
-use crate::kernel::ipvs::Genetlink;
+use crate::kernel::sysctl::SettingChange;
 use crate::kernel::watch::TableWatch;
-use crate::kernel::{addresses, capabilities, command, limits, sysctl, threads};
-use crate::kubeproxy_config::LoadedConfig;
-use crate::metrics::{AtScrape, Metrics, MetricsServer, Slis, StaticPages};
+use crate::kernel::{addresses, capabilities, command, limits, threads};
+use crate::kubeproxy_config::{ClientConnectionConfiguration, KubeProxyConfiguration, LoadedConfig};
+use crate::metrics::{AtScrape, Metrics, MetricsServer, Requests, Slis, StaticPages};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
-use crate::mode::iptables_family::ipvs::prepare;
 use crate::model::Family;
 use crate::mutants;
-use crate::plan::node::{node_port_relay, routes_loopback};
+use crate::plan::node::node_port_relay;
 use crate::source::{
-    AcceptedTypes, AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming,
+    AcceptedTypes, Access, AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming,
     SourceError, SourceReports, StateFileCounts, StateFileSettings, StateFileSource, WatchScope, record_events,
 };
 
@@ -54,9 +53,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let ResolvedSettings { mut config, configuration, file, flags, .. } = resolved;
     announce(&config, origin);
-    if configuration.node_port_addresses.is_empty() && config.mode != Mode::Nftables {
-        warn!("{NODE_PORTS_EVERYWHERE}");
-    }
+    warn_about_node_ports(&configuration, config.mode);
     let instance = InstanceLock::claim()?;
     let about = StaticPages {
         mode: config.mode.to_string(),
@@ -64,22 +61,15 @@ pub fn run(
         flags: config.gates.flagz.then_some(flags),
         statusz: config.gates.statusz,
     };
-    let descriptors = descriptors::raise();
-    descriptors::check(descriptors)?;
-    let shares = DescriptorShares::of(descriptors);
-    let start_up = StartContext { shares, about, instance };
+    let limits = process_limits(&config)?;
+    let shares = limits.shares;
+    let start_up = StartContext { limits, about, instance };
     let restart = RestartOnChange::new(config.restart_on_config_change, check);
-    prepare_kernel(&mut config)?;
+    kernel_settings::prepare(&mut config, SettingChange::Write)?;
     if habits::has(Habit::FlushesAtStart) {
         super::cleanup::run(&config)?;
     }
     program_tables_beside()?;
-    match limits::set_oom_score_adj(config.oom_score_adj) {
-        // A refusal is expected in a user namespace.
-        Some(refused) if limits::in_user_namespace() => info!("{refused}"),
-        Some(refused) => warn!("{refused}"),
-        None => {}
-    }
     let started = StartFile { file: file.as_ref(), restart: restart.clone() };
     // Also loads kernel modules, before `start` drops the capabilities.
     match config.mode {
@@ -97,6 +87,35 @@ fn announce(config: &Config, origin: &ObjectOrigin) {
     info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
 }
 
+pub(super) fn warn_about_node_ports(configuration: &KubeProxyConfiguration, mode: Mode) {
+    if configuration.node_port_addresses.is_empty() && mode != Mode::Nftables {
+        warn!("{NODE_PORTS_EVERYWHERE}");
+    }
+}
+
+pub(super) struct ProcessLimits {
+    pub(super) shares: DescriptorShares,
+    relaying: bool,
+    workers: usize,
+}
+
+/// Fails if the limits of this process do not allow a start.
+pub(super) fn process_limits(config: &Config) -> anyhow::Result<ProcessLimits> {
+    let descriptors = descriptors::raise();
+    descriptors::check(descriptors)?;
+    let relaying = config.mode == Mode::Userspace || relays_localhost(config);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let workers = if relaying { processors.max(2) } else { 2 };
+    threads::check(workers)?;
+    match limits::set_oom_score_adj(config.oom_score_adj) {
+        // A refusal is expected in a user namespace.
+        Some(refused) if limits::in_user_namespace() => info!("{refused}"),
+        Some(refused) => warn!("{refused}"),
+        None => {}
+    }
+    Ok(ProcessLimits { shares: DescriptorShares::of(descriptors), relaying, workers })
+}
+
 fn relays_localhost(config: &Config) -> bool {
     Family::ALL.into_iter().any(|family| node_port_relay(config, family).is_some())
 }
@@ -108,10 +127,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     origin: &ObjectOrigin,
     open: impl FnOnce(&Config) -> anyhow::Result<OpenedMode<M>> + Send + 'static,
 ) -> anyhow::Result<()> {
-    let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let workers = if relaying { processors.max(2) } else { 2 };
-    threads::check(workers)?;
+    let ProcessLimits { relaying, workers, .. } = start_up.limits;
     // Opening the tables may hang, so a thread that keeps its capabilities does it while the ports are served.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
@@ -136,7 +152,7 @@ fn start<M: ModeAtWork + Send + 'static>(
         .build()?;
     threads::start_waiting(runtime.handle());
     let result = runtime.block_on(async {
-        let StartContext { shares, about, instance } = start_up;
+        let StartContext { limits: ProcessLimits { shares, .. }, about, instance } = start_up;
         tokio::spawn(instance.answer());
         let metrics = Metrics::of_mode(config.mode, &[]).context("cannot set up the metrics")?;
         metrics.register(unknown_fields(file)?)?;
@@ -146,10 +162,7 @@ fn start<M: ModeAtWork + Send + 'static>(
                 proxy.run(opening, |_| ManifestSource::open(directory)).await
             }
             ObjectOrigin::Kubernetes(access, connection) => {
-                let accepted = AcceptedTypes::new(&connection.accept_content_types, &connection.content_type);
-                let connector = Connector::new(access.clone(), &metrics.requests())
-                    .accepting(accepted)
-                    .limited_to(connection.qps, u32::try_from(connection.burst).unwrap_or_default());
+                let connector = connector(access, connection, &metrics.requests());
                 let events = record_events(connector.clone(), &config.node_name);
                 let proxy = StartedProxy::serve(config, shares, about, metrics, events)?;
                 match proxy.config.state_file.clone() {
@@ -161,7 +174,7 @@ fn start<M: ModeAtWork + Send + 'static>(
                         let source = |proxy: &StartedProxy| {
                             let source = proxy.kubernetes(connector.clone());
                             let settings = StateFileSettings::new(file.path, file.max_age);
-                            let api = (access, &connector, &proxy.scope());
+                            let api = (access, &connector, &scope(&proxy.config));
                             Ok(StateFileSource::start(source, settings, api, &counts))
                         };
                         proxy.run(opening, source).await
@@ -174,6 +187,16 @@ fn start<M: ModeAtWork + Send + 'static>(
     runtime.shutdown_timeout(END);
     command::kill_all();
     result
+}
+
+pub(super) fn connector(access: &Access, settings: &ClientConnectionConfiguration, requests: &Requests) -> Connector {
+    Connector::new(access.clone(), requests)
+        .accepting(AcceptedTypes::new(&settings.accept_content_types, &settings.content_type))
+        .limited_to(settings.qps, u32::try_from(settings.burst).unwrap_or_default())
+}
+
+pub(super) fn scope(config: &Config) -> WatchScope {
+    WatchScope { node_name: config.node_name.clone(), service_cidrs: config.mode == Mode::Nftables }
 }
 
 fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::Error> {
@@ -189,7 +212,7 @@ fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::E
 /// Does what needs more privileges than proxying (`--init-only`).
 pub fn prepare(resolved: ResolvedSettings) -> anyhow::Result<()> {
     let mut config = resolved.config;
-    prepare_kernel(&mut config)
+    kernel_settings::prepare(&mut config, SettingChange::Write)
 }
 
 struct StartedProxy {
@@ -233,14 +256,9 @@ impl StartedProxy {
         Ok(StartedProxy { config, shares, stop, metrics, health, servers, events })
     }
 
-    fn scope(&self) -> WatchScope {
-        let service_cidrs = self.config.mode == Mode::Nftables;
-        WatchScope { node_name: self.config.node_name.clone(), service_cidrs }
-    }
-
     fn kubernetes(&self, connector: Connector) -> KubernetesSource {
         let reports = SourceReports { failures: self.metrics.api_failures(), events: self.events.clone() };
-        KubernetesSource::start(connector, self.scope(), &ReflectorTiming::default(), &reports)
+        KubernetesSource::start(connector, scope(&self.config), &ReflectorTiming::default(), &reports)
     }
 
     async fn run<M: ModeAtWork + Send + 'static, S: ObjectSource + Send>(
@@ -305,7 +323,7 @@ fn starting(mode: Mode) -> Event {
 }
 
 struct StartContext {
-    shares: DescriptorShares,
+    limits: ProcessLimits,
     about: StaticPages,
     instance: InstanceLock,
 }
@@ -325,31 +343,5 @@ fn program_tables_beside() -> anyhow::Result<()> {
     let output =
         command::run("nft", &["-f", "-"], Some(&input), TABLES_BESIDE).context("cannot run nft for a mutant")?;
     anyhow::ensure!(output.status.success(), "nft: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
-}
-
-fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
-    for refused in limits::set_conntrack(&config.conntrack) {
-        warn!("{refused}");
-    }
-    if config.tcp_be_liberal {
-        sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("conntrack.tcpBeLiberal (--conntrack-tcp-be-liberal)")?;
-    } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
-        // The node has set the sysctl: dropping INVALID packets would undo its effect.
-        config.tcp_be_liberal = true;
-    }
-    if config.mode == Mode::Ipvs {
-        // Loads the kernel module, which provides the sysctls below.
-        let mut servers = Genetlink::open().context("IPVS mode")?;
-        prepare::apply(config.ipvs.strict_arp).context("IPVS mode")?;
-        servers.set_timeouts(&config.ipvs.timeouts)?;
-        servers.try_scheduler(&config.ipvs.scheduler).context("ipvs.scheduler (--ipvs-scheduler)")?;
-    }
-    if routes_loopback(config)
-        && let Err(error) = sysctl::ensure(sysctl::ROUTE_LOCALNET, "1")
-    {
-        warn!(%error, "node ports on 127.0.0.1 will not work; --iptables-localhost-nodeports=false does without");
-        config.localhost_node_ports = false;
-    }
     Ok(())
 }

@@ -238,11 +238,6 @@ impl Settings {
             )),
         }
     }
-
-    pub fn manifests(&self) -> Result<&PathBuf, UsageError> {
-        let problem = "name a directory with Services and EndpointSlices";
-        self.manifests.as_ref().ok_or_else(|| UsageError::flag("--manifests", problem))
-    }
 }
 
 /// Returns the flag that sets the field, or the field's path if no flag does.

@@ -39,6 +39,7 @@ use first_pieces::FirstPieces;
 pub use health_checks::HealthChecks;
 pub use leftovers::LeftoverCleanup;
 use own_node::OwnNode;
+pub use own_node::{missing_node, warn_about_node};
 pub use runner::Runner;
 use runner::{BatchDelivery, RunnerContext};
 

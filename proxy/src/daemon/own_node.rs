@@ -29,6 +29,18 @@ enum NodePresence {
     Present,
 }
 
+pub fn missing_node(name: &str) -> String {
+    format!(
+        "there is no Node {name}: endpoints count as this node's own if they name it. If this machine has another name in \
+         Kubernetes, give it by --hostname-override (in the file: hostnameOverride)"
+    )
+}
+
+/// Warns as a start does once this complete state is known.
+pub fn warn_about_node(config: &Config, batch: &Batch) {
+    OwnNode::new(Arc::new(config.clone())).observe(batch);
+}
+
 impl OwnNode {
     pub(super) fn new(config: Arc<Config>) -> OwnNode {
         OwnNode { config, known: NodePresence::NotYet, node: None, primary: Vec::new(), is_complete: false }
@@ -44,10 +56,7 @@ impl OwnNode {
         }
         let name = &self.config.node_name;
         match (before, self.known) {
-            (NodePresence::NotYet, NodePresence::Missing) => warn!(
-                "there is no Node {name}: endpoints count as this node's own if they name it. If this machine has another name in \
-                 Kubernetes, give it by --hostname-override (in the file: hostnameOverride)"
-            ),
+            (NodePresence::NotYet, NodePresence::Missing) => warn!("{}", missing_node(name)),
             (NodePresence::Missing, NodePresence::Present) => info!("there is a Node {name} now"),
             _ => {}
         }

@@ -85,6 +85,11 @@ pub fn immediate(answer: impl Fn(&str) -> HttpReply + Send + Sync + 'static) -> 
     Arc::new(move |asked| Box::pin(std::future::ready(answer(asked.path))))
 }
 
+/// Fails as [`Server::bind`] in both families would. Needs a tokio runtime.
+pub fn try_listen(address: SocketAddr, purpose: &str) -> Result<(), ListenError> {
+    listen(address, false).map(drop).map_err(|source| ListenError { address, purpose: purpose.into(), source })
+}
+
 fn listen(address: SocketAddr, one_family: bool) -> std::io::Result<TcpListener> {
     if one_family || !address.ip().is_unspecified() {
         open(address, true)

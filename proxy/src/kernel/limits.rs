@@ -2,11 +2,12 @@
 
 #![allow(unsafe_code, reason = "signal(2), which is safe where a signal is ignored")]
 
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-use super::sysctl::{self, SysctlError};
+use super::sysctl::{self, SettingChange, SysctlError};
 use crate::config::Conntrack;
 
 const MAX: &str = "net/netfilter/nf_conntrack_max";
@@ -22,11 +23,11 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 const MOST_SCALED: u64 = 1 << 20;
 const PER_BUCKET: u64 = 4;
 
-pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
+pub fn set_conntrack(limits: &Conntrack, change: SettingChange) -> Vec<String> {
     let mut refused = Vec::new();
     if let Some(most) = most_connections(limits, processors()) {
-        match raise(MAX, most) {
-            Ok(()) => refused.extend(enough_buckets(most / PER_BUCKET).err()),
+        match raise(MAX, most, change) {
+            Ok(()) => refused.extend(enough_buckets(most / PER_BUCKET, change).err()),
             Err(error) => refused.push(hint(&error, "conntrack.maxPerCore: 0 (--conntrack-max-per-core=0)")),
         }
     }
@@ -38,7 +39,7 @@ pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     ];
     for (key, timeout) in timeouts {
         if let Some(seconds) = seconds(timeout)
-            && let Err(error) = sysctl::ensure(key, &seconds.to_string())
+            && let Err(error) = sysctl::ensure(key, &seconds.to_string(), change)
         {
             refused.push(hint(&error, "a time of 0"));
         }
@@ -66,10 +67,10 @@ fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }
 
-fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
+fn raise(key: &str, least: u64, change: SettingChange) -> Result<(), SysctlError> {
     match sysctl::read(key).ok().and_then(|present| present.parse::<u64>().ok()) {
         Some(present) if present >= least => Ok(()),
-        _ => sysctl::ensure(key, &least.to_string()),
+        _ => sysctl::ensure(key, &least.to_string(), change),
     }
 }
 
@@ -101,12 +102,13 @@ fn seconds(timeout: Duration) -> Option<u64> {
 }
 
 /// Raises the number of buckets: long chains slow down every packet.
-fn enough_buckets(wanted: u64) -> Result<(), String> {
+fn enough_buckets(wanted: u64, change: SettingChange) -> Result<(), String> {
     let present = std::fs::read_to_string(BUCKETS).ok().and_then(|text| text.trim().parse::<u64>().ok());
     if present.is_some_and(|present| present >= wanted) {
         return Ok(());
     }
-    std::fs::write(BUCKETS, wanted.to_string())
+    change
+        .apply(Path::new(BUCKETS), &wanted.to_string())
         .map_err(|error| format!("cannot set conntrack's hash table to {wanted} buckets ({BUCKETS}): {error}"))
 }
 

@@ -23,11 +23,12 @@ use crate::model::{Batch, Change, Family, ObjectKey};
 pub use admit::{admit_endpoint_slice, admit_node, admit_service, admit_service_cidr};
 pub(crate) use kubernetes::without_password;
 pub use kubernetes::{
-    AcceptedTypes, Access, AccessError, Connector, KubernetesSource, ReflectorTiming, SourceReports, StateFileCounts,
-    StateFileSettings, StateFileSource, StateFileTiming, WatchScope, record_events,
+    AcceptedTypes, Access, AccessError, ApiProbe, ApiProblem, Connector, KubernetesSource, ReflectorTiming,
+    SourceReports, StateFileCounts, StateFileSettings, StateFileSource, StateFileTiming, WatchScope, has_usable_file,
+    probe_api, read_api, record_events,
 };
 pub use manifests::{DirectoryReading, ManifestSource, read_directory};
-pub use pod_cidr::{AwaitPodCidr, primary_family};
+pub use pod_cidr::{AwaitPodCidr, lacking_pod_cidr, primary_family};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 

@@ -44,13 +44,7 @@ enum PodCidrState {
 
 impl<S: ObjectSource> AwaitPodCidr<S> {
     pub fn new(source: S, config: &Config) -> AwaitPodCidr<S> {
-        let wanted = (config.detect_local == DetectLocal::NodeCidr).then(|| PodCidrWait {
-            node: config.node_name.clone(),
-            bind_address: config.bind_address,
-            seen: PodCidrState::Nothing,
-            deadline: None,
-        });
-        AwaitPodCidr { source, wanted }
+        AwaitPodCidr { source, wanted: PodCidrWait::of(config) }
     }
 }
 
@@ -94,6 +88,16 @@ impl<S: ObjectSource + Send> ObjectSource for AwaitPodCidr<S> {
 }
 
 impl PodCidrWait {
+    /// Returns `None` if the configuration needs no pod range of the Node.
+    fn of(config: &Config) -> Option<PodCidrWait> {
+        (config.detect_local == DetectLocal::NodeCidr).then(|| PodCidrWait {
+            node: config.node_name.clone(),
+            bind_address: config.bind_address,
+            seen: PodCidrState::Nothing,
+            deadline: None,
+        })
+    }
+
     fn take(&mut self, batch: &Batch) {
         for change in &batch.changes {
             if let Change::Node(name, node) = change
@@ -122,6 +126,20 @@ impl PodCidrWait {
 
     fn timed_out(&self) -> SourceError {
         SourceError::PodCidr { what: self.missing(), patience: PATIENCE }
+    }
+}
+
+/// Returns what keeps rules from being written with this complete state.
+pub fn lacking_pod_cidr(batch: &Batch, config: &Config) -> Option<String> {
+    let mut wait = PodCidrWait::of(config)?;
+    wait.take(batch);
+    match wait.seen {
+        PodCidrState::Range => None,
+        PodCidrState::NoneOf(family) => Some(SourceError::PodCidrFamily { node: wait.node, family }.to_string()),
+        PodCidrState::Nothing | PodCidrState::NoRange => Some(format!(
+            "{}, and by it detectLocalMode NodeCIDR (--detect-local-mode) tells pods from others: no rule is written before there is one",
+            wait.missing()
+        )),
     }
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod abuse;
+mod check;
 mod claims;
 mod configuration;
 mod configuration_faults;

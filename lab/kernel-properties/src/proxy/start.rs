@@ -7,9 +7,10 @@ use svclab_properties::proxies;
 use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
 use svcproxy::kernel;
+use svcproxy::kernel::addresses;
 use svcproxy::kernel::descriptors::{self, DescriptorShares};
+use svcproxy::kernel::sysctl::{self, SettingChange};
 use svcproxy::kernel::writer::IptablesWriter;
-use svcproxy::kernel::{addresses, sysctl};
 use svcproxy::mode;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
@@ -47,11 +48,11 @@ impl SyncJob {
     /// Relays continue to run after the syncs.
     pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
         // Resets route_localnet, which proxies never clear.
-        sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(text)?;
+        sysctl::ensure(sysctl::ROUTE_LOCALNET, "0", SettingChange::Write).map_err(text)?;
         match self.config.mode {
             Mode::Userspace => RelayThread::start(move || self.sync_userspace()).map(Some),
             Mode::Ipvs => {
-                ipvs::prepare::apply(false).map_err(text)?;
+                ipvs::prepare::apply(false, SettingChange::Write).map_err(text)?;
                 let assemble = |family, writer| {
                     let kernel = LinuxIpvs::open(writer).map_err(text)?;
                     Ok(assemble::ipvs(&self.config, family, kernel))
@@ -64,7 +65,7 @@ impl SyncJob {
             Mode::Nftables => self.sync_nftables().map(|_| None),
             Mode::Iptables => {
                 if routes_loopback(&self.config) {
-                    sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(text)?;
+                    sysctl::ensure(sysctl::ROUTE_LOCALNET, "1", SettingChange::Write).map_err(text)?;
                 }
                 self.sync_families(|family, writer| Ok(assemble::iptables(&self.config, family, writer))).map(|_| None)
             }

@@ -9,12 +9,14 @@ use clap::{Args, ValueEnum};
 use tracing::warn;
 
 use self::documents::Documents;
-use super::settings::Settings;
+use super::run;
+use super::settings::{ObjectOrigin, Settings};
 use crate::config::{Config, Mode};
 use crate::health::is_eligible;
+use crate::metrics::Requests;
 use crate::model::{Batch, Change, Family};
 use crate::plan::node::names_node_port_addresses;
-use crate::source::read_directory;
+use crate::source::{read_api, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FamilyFlag {
@@ -68,6 +70,11 @@ impl Render {
         for warning in &resolved.warnings {
             warn!("{warning}");
         }
+        // With --manifests the connection of a configuration file is not used.
+        let origin = match &self.settings.manifests {
+            Some(directory) => ObjectOrigin::Manifests(directory.clone()),
+            None => self.settings.origin(&resolved)?,
+        };
         let config = resolved.config;
         let mode = config.mode;
         if self.interfaces_without_address && mode != Mode::Userspace {
@@ -85,22 +92,17 @@ impl Render {
                  they are on every local address"
             );
         }
-        let reading = read_directory(self.settings.manifests()?)?;
-        for line in &reading.skipped {
-            tracing::info!("{line}");
-        }
-        for problem in reading.remarks.iter().chain(&reading.problems) {
-            warn!("{problem}");
-        }
-        if by_local_addresses && self.local_address.is_empty() && !has_node(&reading.batch, &config.node_name) {
+        let (batch, faults) = objects(&origin, &config)?;
+        if by_local_addresses && self.local_address.is_empty() && !has_node(&batch, &config.node_name) {
             let name = &config.node_name;
+            let place = if self.settings.manifests.is_some() { "the manifests" } else { "the cluster" };
             warn!(
-                "there is no Node {name} in the manifests, so its addresses are not known and node ports are left out: add it, give its \
+                "there is no Node {name} in {place}, so its addresses are not known and node ports are left out: add it, give its \
                  name by --hostname-override, or its addresses by --local-address"
             );
         }
-        let each = families.into_iter().map(|family| (family, self.documents(&config, family, &reading.batch)));
-        Ok(Rendered { families: each.collect(), faults: reading.problems.len() })
+        let each = families.into_iter().map(|family| (family, self.documents(&config, family, &batch)));
+        Ok(Rendered { families: each.collect(), faults })
     }
 
     fn documents(&self, config: &Config, family: Family, batch: &Batch) -> Documents {
@@ -118,6 +120,32 @@ impl Render {
     }
 }
 
+/// Returns the objects, and the number of faults in manifests.
+fn objects(origin: &ObjectOrigin, config: &Config) -> anyhow::Result<(Batch, usize)> {
+    match origin {
+        ObjectOrigin::Manifests(directory) => {
+            let reading = read_directory(directory)?;
+            for line in &reading.skipped {
+                tracing::info!("{line}");
+            }
+            for problem in reading.remarks.iter().chain(&reading.problems) {
+                warn!("{problem}");
+            }
+            Ok((reading.batch, reading.problems.len()))
+        }
+        ObjectOrigin::Kubernetes(access, connection) => {
+            let connector = run::connector(access, connection, &Requests::default());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let read = runtime.block_on(read_api(&connector, &run::scope(config)));
+            // A plugin or file that hangs must not delay the end.
+            runtime.shutdown_background();
+            let batch =
+                read.map_err(|sentence| anyhow::anyhow!("Kubernetes API ({}): {sentence}", access.describe()))?;
+            Ok((batch, 0))
+        }
+    }
+}
+
 /// Whether node ports are only on some local addresses; otherwise they are on all.
 fn by_local_addresses(config: &Config, family: Family) -> bool {
     config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
@@ -130,7 +158,7 @@ fn is_eligible_in(batch: &Batch, own: &str) -> bool {
     })
 }
 
-fn has_node(batch: &Batch, wanted: &str) -> bool {
+pub(super) fn has_node(batch: &Batch, wanted: &str) -> bool {
     batch.changes.iter().any(|change| matches!(change, Change::Node(name, Some(_)) if name == wanted))
 }
 

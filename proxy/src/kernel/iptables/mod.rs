@@ -14,7 +14,7 @@ pub use counters::{CommandCounters, CountedRule};
 pub use fake::FakeIptables;
 pub(crate) use legacy::fuzz;
 pub use legacy::{LegacyTables, TableSize};
-pub use other_variant::has_any_chain;
+pub use other_variant::{has_any_chain, hides_legacy_tables};
 
 pub trait Iptables {
     /// Returns a dump of at least these tables, without counters.

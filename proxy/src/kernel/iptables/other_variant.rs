@@ -26,6 +26,12 @@ pub fn has_any_chain(family: Family, variant: Variant, chains: &[(Table, &str)])
     Ok(false)
 }
 
+/// Whether legacy tables exist that this process cannot read, for want of `CAP_NET_RAW`.
+pub fn hides_legacy_tables(family: Family) -> bool {
+    let refused = || LegacyTables::open(family).is_err_and(|error| error.raw_os_error() == Some(nix::libc::EPERM));
+    !LegacyTables::names(family).trim().is_empty() && refused()
+}
+
 fn in_legacy(family: Family, chains: &[(Table, &str)]) -> Result<bool, NetlinkError> {
     let names = LegacyTables::names(family);
     for table in Table::ALL.into_iter().filter(|table| names.lines().any(|name| name == table.as_str())) {

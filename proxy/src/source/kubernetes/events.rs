@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use super::super::problem::one_line;
 use super::connector::{ApiConnection, Connector};
 use super::media_type::Encoding;
 use super::protobuf::encoded_event;
@@ -44,7 +45,7 @@ async fn send_all(mut events: mpsc::Receiver<Event>, connector: Connector, node:
             continue;
         }
         let failure = match timeout(PATIENCE, connector.connect()).await {
-            Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection, &event, &node)).await {
+            Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection, &event, &node, "")).await {
                 Ok(Ok(_)) => continue,
                 outcome => {
                     connector.give_up(&connection);
@@ -63,7 +64,22 @@ fn late() -> String {
     format!("no answer within {PATIENCE:?}")
 }
 
-async fn send(connection: &ApiConnection, event: &Event, node: &str) -> Result<(), kube::Error> {
+/// Asks to create an Event about the Node that the server does not store.
+pub(super) async fn try_one(connection: &ApiConnection, node: &str) -> Result<(), String> {
+    let event = Event {
+        kind: EventType::Normal,
+        about: EventSubject::Node,
+        reason: "Checking",
+        action: "Check",
+        note: "svcproxy check".to_owned(),
+    };
+    match timeout(PATIENCE, send(connection, &event, node, "?dryRun=All")).await {
+        Ok(sent) => sent.map_err(|error| one_line(&error.to_string())),
+        Err(_) => Err(late()),
+    }
+}
+
+async fn send(connection: &ApiConnection, event: &Event, node: &str, query: &str) -> Result<(), kube::Error> {
     connection.admit(&Method::POST).await;
     let event = as_api(event, node, Timestamp::now());
     let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
@@ -72,7 +88,7 @@ async fn send(connection: &ApiConnection, event: &Event, node: &str) -> Result<(
         Encoding::Protobuf => encoded_event(&event),
         Encoding::Json => serde_json::to_vec(&event).map_err(kube::Error::SerdeError)?,
     };
-    let request = Request::post(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
+    let request = Request::post(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events{query}"))
         .header(CONTENT_TYPE, encoding.media_type())
         // A refusal is read as JSON.
         .header(ACCEPT, Encoding::Json.media_type())

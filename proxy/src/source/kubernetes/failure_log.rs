@@ -17,7 +17,7 @@ use crate::metrics::ApiFailures;
 
 /// Failures by how an operator fixes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum FailureClass {
+pub(super) enum FailureClass {
     Access,
     Hanging,
     /// The proxy's token or certificate is missing or rejected.
@@ -136,7 +136,7 @@ impl ApiFailureLog {
 }
 
 /// Returns a failure's class, and the beginning of its log line.
-fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
+pub(super) fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
     let said = || one_line(&failure.to_string());
     match failure {
         Failure::Api(error) => connection(error),
@@ -188,7 +188,7 @@ fn connection(error: &kube::Error) -> (FailureClass, String) {
     }
 }
 
-fn plural(kind: ObjectKind) -> &'static str {
+pub(super) fn plural(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Node => "Nodes",
         ObjectKind::Service => "Services",

@@ -107,6 +107,21 @@ impl Reflector {
         Err(Failure::TooLarge(format!("a list of more than {PAGES} pages")))
     }
 
+    /// Lists one object at most; returns the list's version.
+    pub(super) async fn list_one(
+        &self,
+        connection: &ApiConnection,
+        seen: &mut SeenObjects,
+        updates: &mpsc::Sender<WatchUpdate>,
+    ) -> Result<String, Failure> {
+        let mut page = ListParams { limit: Some(1), ..ListParams::default() };
+        (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
+        let mut sink = ListSink { kind: self.kind, seen, updates, changes: Vec::new(), skips_objects: false };
+        let metadata = self.read_page(connection, &page, &mut sink).await?;
+        sink.flush().await?;
+        Ok(metadata.resource_version.unwrap_or_default())
+    }
+
     /// Returns the limit of a page. Without one, API servers answer from their caches and not from etcd. Lists in JSON are decoded as
     /// a whole, so they have one.
     fn page(&self, connection: &ApiConnection) -> Option<u32> {

@@ -14,6 +14,7 @@ mod failure_log;
 mod list;
 mod log_limit;
 mod media_type;
+mod probe;
 mod protobuf;
 mod prune;
 mod rate_limit;
@@ -44,7 +45,8 @@ pub use access::{Access, AccessError};
 pub use connector::Connector;
 pub use events::record_events;
 pub use media_type::AcceptedTypes;
-pub use state_file::{StateFileCounts, StateFileSettings, StateFileSource, StateFileTiming};
+pub use probe::{ApiProbe, ApiProblem, probe_api, read_api};
+pub use state_file::{StateFileCounts, StateFileSettings, StateFileSource, StateFileTiming, has_usable_file};
 
 /// The most updates that wait in memory; during a sync, further ones wait in the connections to the API server.
 const WAITING: usize = 4;

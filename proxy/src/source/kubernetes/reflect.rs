@@ -10,7 +10,7 @@ use super::super::Change;
 use super::super::object::ObjectKind;
 use super::access::AccessError;
 use super::backoff::{Backoff, chance};
-use super::connector::Connector;
+use super::connector::{ApiConnection, Connector};
 use super::failure_log::ApiFailureLog;
 use super::seen::SeenObjects;
 use super::watching::WatchProgress;
@@ -129,6 +129,10 @@ impl Reflector {
         }
     }
 
+    pub(super) async fn connect(&self) -> Result<ApiConnection, AccessError> {
+        self.connector.connect().await
+    }
+
     pub(super) async fn run(
         mut self,
         mut seen: SeenObjects,
@@ -184,7 +188,7 @@ impl Reflector {
         updates: &mpsc::Sender<WatchUpdate>,
         backoff: &mut Backoff,
     ) -> Result<WatchProgress, Failure> {
-        let connection = self.connector.connect().await?;
+        let connection = self.connect().await?;
         let outcome = async {
             if self.version.is_none() {
                 if self.has_listed {

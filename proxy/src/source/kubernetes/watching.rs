@@ -159,7 +159,7 @@ fn known_kind(kind: ObjectKind, object: &RawObject<'_>) -> Result<Envelope, Fail
 }
 
 /// Converts errors that require a new list to [`Failure::Expired`].
-fn expired(failure: Failure) -> Failure {
+pub(super) fn expired(failure: Failure) -> Failure {
     match failure {
         Failure::Refused { status, .. } if is_expired(&status) => Failure::Expired(status.message),
         failure => failure,

@@ -54,7 +54,7 @@ pub struct ServerContent {
     epoch: u64,
     /// Number of requests and the last query, by verb and path.
     pub asked: HashMap<(&'static str, String), (usize, String)>,
-    /// Created objects with their paths.
+    /// Created objects with their paths and queries.
     pub posted: Vec<(String, Value)>,
 }
 
@@ -296,12 +296,13 @@ fn respond(
 }
 
 async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Response<Body> {
-    let path = request.uri().path().to_owned();
+    let path = request.uri().to_string();
     let is_protobuf = request.headers()["content-type"] == PROTOBUF;
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let posted = if is_protobuf { protobuf::request(&body) } else { serde_json::from_slice(&body).unwrap() };
+    // Refusals and answers are asked for in JSON.
+    let mut response = Response::new(Full::new(Bytes::from(posted.to_string())).boxed());
     world.lock().unwrap().posted.push((path, posted));
-    let mut response = Response::new(Full::new(body).boxed());
     *response.status_mut() = StatusCode::CREATED;
     response
 }

@@ -1,4 +1,4 @@
-use crate::kernel::sysctl::{self, SysctlError};
+use crate::kernel::sysctl::{self, SettingChange, SysctlError};
 
 const CONNTRACK: &str = "net/ipv4/vs/conntrack";
 const CONN_REUSE_MODE: &str = "net/ipv4/vs/conn_reuse_mode";
@@ -25,10 +25,10 @@ pub fn settings(strict_arp: bool, kernel: (u32, u32)) -> Vec<(&'static str, &'st
     settings
 }
 
-/// Writes the settings. If that fails, IPVS would send packets to wrong destinations.
-pub fn apply(strict_arp: bool) -> Result<(), SysctlError> {
+/// Writes or tries the settings. If a write fails, IPVS would send packets to wrong destinations.
+pub fn apply(strict_arp: bool, change: SettingChange) -> Result<(), SysctlError> {
     let settings = settings(strict_arp, kernel_version().unwrap_or((u32::MAX, 0)));
-    settings.into_iter().try_for_each(|(key, value)| sysctl::ensure(key, value))
+    settings.into_iter().try_for_each(|(key, value)| sysctl::ensure(key, value, change))
 }
 
 fn kernel_version() -> Option<(u32, u32)> {

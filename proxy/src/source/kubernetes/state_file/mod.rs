@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use source::StateFileSource;
+pub use source::{StateFileSource, has_usable_file};
 
 use super::access::ClusterIdentity;
 use crate::metrics::{AtScrape, as_value};

@@ -222,6 +222,12 @@ fn usable(read: Result<Option<SavedState>, Unusable>, path: &Path) -> Option<Sav
     }
 }
 
+/// Whether a start without the API would program the file's objects. Logs why not.
+pub fn has_usable_file(settings: &StateFileSettings, access: &Access, scope: &WatchScope) -> bool {
+    let read = read(&settings.path, access, scope, SystemTime::now(), settings.max_age);
+    usable(read, &settings.path).is_some()
+}
+
 fn read(
     path: &Path,
     access: &Access,
