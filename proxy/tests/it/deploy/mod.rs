@@ -120,6 +120,9 @@ fn every_daemonset_selects_its_own_pods_and_mounts_what_it_names() {
             let legacy = if name == "iptables-legacy" { "-legacy" } else { "" };
             assert_eq!(image, format!("svcproxy{legacy}:{}", env!("CARGO_PKG_VERSION")), "{name}");
         }
+        let init: Vec<&str> = pod.init_containers.iter().flatten().map(|container| container.name.as_str()).collect();
+        // The check comes before anything is written.
+        assert_eq!(init, if name == "kubeadm" { &["check", "prepare"][..] } else { &["prepare"] }, "{name}");
         // Only the tables of legacy iptables need the lock.
         assert_eq!(volumes.contains("xtables-lock"), name == "iptables-legacy", "{name}");
     }
@@ -194,10 +197,23 @@ fn the_container_has_the_capabilities_that_the_program_keeps() {
     for (name, folder) in folders() {
         let pod = pod(&build(&folder));
         let [container] = &pod.containers[..] else { panic!("{name}: one container") };
+        for any in containers(&pod) {
+            let requests = any.resources.as_ref().unwrap().requests.as_ref().unwrap();
+            assert!(requests.contains_key("cpu") && requests.contains_key("memory"), "{name}: {}", any.name);
+            assert_eq!(
+                any.security_context.as_ref().unwrap().read_only_root_filesystem,
+                Some(true),
+                "{name}: {}",
+                any.name
+            );
+        }
         let context = container.security_context.as_ref().unwrap();
         let rights = context.capabilities.as_ref().unwrap();
         assert_eq!(rights.drop.as_deref(), Some(&["ALL".to_owned()][..]), "{name}");
-        assert_eq!(rights.add.as_deref(), Some(&["NET_ADMIN".to_owned(), "NET_RAW".to_owned()][..]), "{name}");
+        let needed: &[&str] = if name == "iptables-legacy" { &["NET_ADMIN", "NET_RAW"] } else { &["NET_ADMIN"] };
+        assert_eq!(rights.add.as_deref().unwrap(), needed, "{name}");
+        let profile = pod.security_context.as_ref().unwrap().seccomp_profile.as_ref().unwrap();
+        assert_eq!(profile.type_, "RuntimeDefault", "{name}");
         assert_eq!((context.privileged, context.read_only_root_filesystem), (None, Some(true)), "{name}");
     }
 }
@@ -215,4 +231,42 @@ fn the_program_accepts_the_units_command_line() {
     assert_eq!(sections, ["[Unit]", "[Service]", "[Install]"]);
     let settings = unit.lines().filter(|line| !line.is_empty() && !line.starts_with(['[', '#']));
     assert!(settings.into_iter().all(|line| line.split_once('=').is_some_and(|(_, value)| !value.is_empty())));
+}
+
+#[test]
+fn the_state_files_directory_is_the_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let [base, component] = ["base", "components/state-file"].map(|name| deploy().join(name).canonicalize().unwrap());
+    let text = serde_json::json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "kube-system",
+        "resources": [base], "components": [component]});
+    std::fs::write(folder.path().join("kustomization.yaml"), text.to_string()).unwrap();
+    let pod = pod(&build(folder.path()));
+    let volume = pod.volumes.iter().flatten().find(|volume| volume.host_path.is_some()).unwrap();
+    let mounts = pod.containers[0].volume_mounts.as_ref().unwrap();
+    let mount = mounts.iter().find(|mount| mount.name == volume.name).unwrap();
+    assert_eq!((volume.host_path.as_ref().unwrap().path.as_str(), mount.read_only), (&mount.mount_path[..], None));
+    let said = std::fs::read_to_string(component.join("kustomization.yaml")).unwrap();
+    let path = said.lines().find_map(|line| line.strip_prefix("#       path: ")).unwrap();
+    assert_eq!(Path::new(path).parent(), Some(Path::new(&mount.mount_path)));
+}
+
+/// By systemd's own measure, from 0 to 10; `--threshold` takes tenths. Outside CI the test skips without systemd-analyze.
+#[test]
+fn the_unit_leaves_little_exposed() {
+    let unit = deploy().join("svcproxy.service");
+    let mut command = std::process::Command::new("systemd-analyze");
+    let output = match command.args(["security", "--offline=yes", "--no-pager", "--threshold=30"]).arg(unit).output() {
+        Ok(output) => output,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "systemd-analyze: {error}");
+            eprintln!("NOT RUN: systemd-analyze: {error}");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("Overall exposure level"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
