@@ -82,7 +82,7 @@ fn the_program_accepts_the_containers_arguments() {
     for (name, address) in [("base", "127.0.0.1"), ("monitored", "0.0.0.0")] {
         let built = build(&folder(name));
         let container = container(&built);
-        assert_eq!(container.image.unwrap(), format!("svclab:{}", env!("CARGO_PKG_VERSION")));
+        assert_eq!(container.image.unwrap(), kustomize::published("svclab"));
         let arguments = container.args.unwrap();
         assert!(arguments.contains(&format!("--listen={address}:{PORT}")), "{arguments:?}");
         // Help is printed only after the arguments before it are accepted.

@@ -83,6 +83,15 @@ pub fn build(folder: &Path) -> BuiltFolder {
     built
 }
 
+/// Returns an image of this version, with the registry that `.ci/repository` names.
+pub fn published(name: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/repository");
+    let text = std::fs::read_to_string(file).unwrap();
+    let registry = text.lines().find_map(|line| line.strip_prefix("registry=")).unwrap();
+    let separator = if registry.is_empty() { "" } else { "/" };
+    format!("{registry}{separator}{name}:{}", env!("CARGO_PKG_VERSION"))
+}
+
 fn take(folder: &Path, kind: &str, built: &mut BuiltFolder) {
     let file = folder.join("kustomization.yaml");
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

@@ -5,6 +5,7 @@ mod expression;
 mod kustomize;
 mod migration;
 mod monitoring;
+mod repository;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -118,7 +119,7 @@ fn every_daemonset_selects_its_own_pods_and_mounts_what_it_names() {
             assert!(arguments.contains(&"--config=/etc/svcproxy/config.yaml".to_owned()), "{arguments:?}");
             let image = container.image.clone().unwrap();
             let legacy = if name == "iptables-legacy" { "-legacy" } else { "" };
-            assert_eq!(image, format!("svcproxy{legacy}:{}", env!("CARGO_PKG_VERSION")), "{name}");
+            assert_eq!(image, kustomize::published(&format!("svcproxy{legacy}")), "{name}");
         }
         let init: Vec<&str> = pod.init_containers.iter().flatten().map(|container| container.name.as_str()).collect();
         // The check comes before anything is written.
