@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::kubernetes_source::api::{NODES, RANGES, SERVICES, SLICES, ScriptedApi};
+use crate::kubernetes_source::api::{EVENTS, NODES, RANGES, SERVICES, SLICES, ScriptedApi};
 use crate::start::{LoggedProxy, node, ready};
 use crate::support::{every_kind, inside, shell, svcproxy, wait_for};
 
@@ -279,11 +279,12 @@ fn the_api_is_asked_for_what_the_proxy_needs() {
     }
     let world = std::sync::Arc::clone(&api.world);
     let posted: Vec<String> = world.lock().unwrap().posted.iter().map(|(path, _)| path.clone()).collect();
-    assert_eq!(posted, ["/apis/events.k8s.io/v1/namespaces/default/events?dryRun=All"], "the server stores nothing");
+    assert_eq!(posted, [format!("{EVENTS}?dryRun=All")], "the server stores nothing");
 
     for (path, code, expected) in [
         (SERVICES, 403, (1, "problem  Kubernetes API: ", "does not let the proxy list and watch Services (403)")),
         (RANGES, 404, (3, "warning  Kubernetes API: ", "does not serve ServiceCIDRs (404)")),
+        (EVENTS, 403, (3, "warning  Kubernetes API: ", "Events cannot be created: (403) on request")),
         ("", 401, (1, "problem  Kubernetes API: ", "does not accept the proxy's credentials (401)")),
     ] {
         world.lock().unwrap().refuse = Some((path, code));

@@ -74,6 +74,7 @@ pub(super) async fn try_one(connection: &ApiConnection, node: &str) -> Result<()
         note: "svcproxy check".to_owned(),
     };
     match timeout(PATIENCE, send(connection, &event, node, "?dryRun=All")).await {
+        Ok(Err(kube::Error::Api(status))) => Err(format!("({}) {}", status.code, one_line(&status.message))),
         Ok(sent) => sent.map_err(|error| one_line(&error.to_string())),
         Err(_) => Err(late()),
     }

@@ -149,7 +149,7 @@ async fn gather<T>(list: impl AsyncFnOnce(&mpsc::Sender<WatchUpdate>) -> T) -> (
 fn clock_ahead(headers: &HeaderMap, before: SystemTime, waited: Duration) -> Option<f64> {
     let date = jiff::fmt::rfc2822::parse(headers.get(DATE)?.to_str().ok()?).ok()?.timestamp();
     let here = jiff::Timestamp::try_from(before + waited / 2).ok()?;
-    Some((here - jiff::SignedDuration::from_millis(500) - date).total(jiff::Unit::Second).ok()?)
+    (here - jiff::SignedDuration::from_millis(500) - date).total(jiff::Unit::Second).ok()
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const SERVICES: &str = "/api/v1/services";
 pub const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 pub const NODES: &str = "/api/v1/nodes";
+pub const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 pub const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
 impl ScriptedApi {
@@ -296,6 +297,10 @@ fn respond(
 }
 
 async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Response<Body> {
+    let refuse = world.lock().unwrap().refuse;
+    if let Some((_, code)) = refuse.filter(|(refused, _)| *refused == request.uri().path()) {
+        return status(code, "on request");
+    }
     let path = request.uri().to_string();
     let is_protobuf = request.headers()["content-type"] == PROTOBUF;
     let body = request.into_body().collect().await.unwrap().to_bytes();
