@@ -101,7 +101,7 @@ fn verdict(policy: TrafficPolicy, backends: &ChosenBackends) -> FrontendVerdict 
 
 /// Returns the policy for this node: Local becomes Cluster where it finds no endpoint and the Service asks for a fallback.
 fn external_policy(port: &ServicePort, backends: &ChosenBackends, context: PlanContext<'_>) -> TrafficPolicy {
-    let falls_back = port.local_fallback && context.local_fallback && backends.local.is_empty();
+    let falls_back = port.local_fallback && context.local_fallback && backends.any && backends.local.is_empty();
     if falls_back { TrafficPolicy::Cluster } else { port.external_policy }
 }
 

@@ -38,9 +38,10 @@ fn every_rule_decides_some_promise() {
         Rule::NodePortAddressesOtherFamily,
         Rule::Scheduled,
         Rule::ExternalIpsShut,
-        // No cluster is drawn with these settings; scenarios have them.
+        // No cluster is drawn with these settings and annotations; scenarios have them.
         Rule::NoMasquerade,
         Rule::MasqueradeSource,
+        Rule::LocalFallback,
     ];
     // Rules that promises about generated clusters never give as reason.
     let unsaid = [Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Undecided];
