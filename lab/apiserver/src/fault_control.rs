@@ -1,14 +1,18 @@
 use super::faults::{AddedEvent, ServerFault};
 use super::shared::{ServerState, SharedStore};
+use crate::objects::ObjectKind;
 
-/// Begins a fault of a relay whose upstream is at `version`. Before [`ServerFault::BookmarkAhead`] the caller must
-/// increase the upstream's version.
-pub(super) fn misbehave_before(shared: &SharedStore, what: ServerFault, version: u64) {
+/// Begins a fault of a relay whose upstream has sent `version_of` to watches of a kind. Before
+/// [`ServerFault::BookmarkAhead`] the caller must increase the upstream's version.
+pub(super) fn misbehave_before(shared: &SharedStore, what: ServerFault, version_of: impl Fn(ObjectKind) -> u64) {
     match what {
-        ServerFault::Compact => shared.update(|state| state.faults.oldest_version = version),
+        // The upstream still lists a kind at the version of its newest event, which must then be a version to watch.
+        ServerFault::Compact => shared.update(|state| {
+            state.faults.oldest_versions = ObjectKind::ALL.iter().map(|kind| (*kind, version_of(*kind))).collect();
+        }),
         ServerFault::Repeat(kind) => shared.update(|state| state.faults.added.push((kind, AddedEvent::Repeat))),
         ServerFault::BookmarkAhead { kind, .. } => {
-            shared.update(|state| state.faults.added.push((kind, AddedEvent::Bookmark(version))));
+            shared.update(|state| state.faults.added.push((kind, AddedEvent::Bookmark(version_of(kind)))));
         }
         other => misbehave(shared, other),
     }

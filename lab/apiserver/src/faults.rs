@@ -1,6 +1,6 @@
 //! Faults of API servers, load balancers and etcd.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::hostile::HostileAnswer;
 use crate::objects::ObjectKind;
@@ -72,8 +72,8 @@ pub(super) struct ActiveFaults {
     pub(super) hostile_bytes: usize,
     /// How often watches were closed, and whether abruptly last time.
     pub(super) closed: (u64, bool),
-    /// Relay: versions older than this get 410 Gone.
-    pub(super) oldest_version: u64,
+    /// Relay: older versions of a kind get 410 Gone.
+    pub(super) oldest_versions: BTreeMap<ObjectKind, u64>,
     /// Relay: additional events for watches.
     pub(super) added: Vec<(ObjectKind, AddedEvent)>,
 }

@@ -24,6 +24,7 @@ use super::request;
 use super::shared::SharedStore;
 use super::tls::Tls;
 use super::watch::WatchTimes;
+use crate::objects::ObjectKind;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example without a free file descriptor.
@@ -116,9 +117,10 @@ impl ApiServer {
         misbehave(self.store(), what);
     }
 
-    /// Like [`ApiServer::misbehave`] for a relay; `version` is the upstream's newest `resourceVersion`.
-    pub fn misbehave_before(&self, what: ServerFault, version: u64) {
-        misbehave_before(self.store(), what, version);
+    /// Like [`ApiServer::misbehave`] for a relay; `version_of` is the newest `resourceVersion` that the upstream has sent
+    /// to watches of a kind.
+    pub fn misbehave_before(&self, what: ServerFault, version_of: impl Fn(ObjectKind) -> u64) {
+        misbehave_before(self.store(), what, version_of);
     }
 }
 

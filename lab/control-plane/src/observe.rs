@@ -33,6 +33,12 @@ impl ObservedVersions {
         self.kinds.get(&kind).copied().unwrap_or(0)
     }
 
+    /// Returns the version that watches of `kind` have reached on every node.
+    pub fn of_every_node(&self, kind: ObjectKind) -> u64 {
+        let nodes = self.nodes.values().copied().min().filter(|_| kind == ObjectKind::Node);
+        nodes.unwrap_or_else(|| self.of(kind))
+    }
+
     /// Returns the version that the node's proxy must have seen; proxies watch only their own Node.
     pub fn of_node(&self, node: &str) -> u64 {
         self.nodes.get(node).copied().unwrap_or(0)

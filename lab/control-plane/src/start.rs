@@ -21,8 +21,9 @@ use crate::{ControlPlaneError, Programs, convergence, wire};
 /// Time limit of the start, which takes 3 s on an idle machine.
 const READY: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
-/// Time for controllers to react to the lab's objects.
-const SETTLE: Duration = Duration::from_secs(30);
+/// Time for controllers to react to the lab's objects. kube-controller-manager retries a Service with pods of a missing Node
+/// after 1, 2, 4, … seconds, so it notices the Node's return after at most as long as the Node was away.
+const SETTLE: Duration = Duration::from_secs(90);
 const SERVER: &str = "kube-apiserver";
 /// The lab's user, a member of `system:masters`.
 const LAB: &str = "svclab";
@@ -126,7 +127,7 @@ impl ControlPlane {
         self.observer.versions()
     }
 
-    pub async fn newest(&self) -> Result<u64, ControlPlaneError> {
+    async fn newest(&self) -> Result<u64, ControlPlaneError> {
         let path = format!("{}?limit=1", wire::collection(ObjectKind::Namespace, None));
         Ok(self.api.get(&path).await?.version())
     }

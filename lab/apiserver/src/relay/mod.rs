@@ -19,6 +19,7 @@ use super::negotiate;
 use super::query::{Query, VersionMatch};
 use super::resources::{ApiRoute, ObjectPath, route};
 use super::response::{ApiResponse, ResponseBody, collect, header, respond};
+use crate::objects::ObjectKind;
 pub use upstream::Upstream;
 
 pub(super) async fn answer(
@@ -46,7 +47,7 @@ async fn forward(
             return Ok(respond(response, encoding, false));
         }
         context.check_watch_list(query)?;
-        match check_version(context, query) {
+        match check_version(context, path.resource.kind, query) {
             // Like kube-apiserver's watch cache, sends the error as the watch's last event.
             Err(error) if query.watch => {
                 let event = encoding.watch_event("ERROR", encoding.encode(&error.status())).concat();
@@ -89,14 +90,14 @@ fn read_query(request: &Request<Incoming>) -> Option<(ObjectPath, Query)> {
 }
 
 /// Fails with 410 if a fault has expired the requested version.
-fn check_version(context: &ServerContext, query: &Query) -> Result<(), ApiError> {
+fn check_version(context: &ServerContext, kind: ObjectKind, query: &Query) -> Result<(), ApiError> {
     let version = match (&query.continued, query.version) {
         (None, VersionMatch::Exact(version)) => version,
         (None, VersionMatch::NotOlderThan(version)) if query.watch && query.initial_events.is_none() => version,
         _ => return Ok(()),
     };
     context.shared.update(|state| {
-        let oldest = state.faults.oldest_version;
+        let oldest = state.faults.oldest_versions.get(&kind).copied().unwrap_or(0);
         if state.faults.take_expiry() || version < oldest {
             return Err(ApiError::new(410, "Expired", format!("too old resource version: {version} ({oldest})")));
         }

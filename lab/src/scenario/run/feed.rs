@@ -182,11 +182,13 @@ impl Feed {
         match self {
             Feed::Api { server, plane: None, .. } => server.misbehave(what),
             Feed::Api { server, plane: Some(plane), .. } => {
-                let version = match what {
-                    ServerFault::BookmarkAhead { by, .. } => plane.let_versions_pass(by).await?,
-                    _ => plane.newest().await?,
-                };
-                server.misbehave_before(what, version);
+                if let ServerFault::BookmarkAhead { by, .. } = what {
+                    let newest = plane.let_versions_pass(by).await?;
+                    server.misbehave_before(what, |_| newest);
+                } else {
+                    let told = plane.versions();
+                    server.misbehave_before(what, |kind| told.of_every_node(kind));
+                }
             }
             Feed::Manifests(_) => return Err(LabError::Step(NO_API.to_owned())),
         }
