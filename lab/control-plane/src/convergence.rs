@@ -2,12 +2,10 @@ use serde_json::Value;
 use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
 
 use crate::api::version_of;
-use crate::mirror::{Mirror, endpoints};
+use crate::mirror::{Mirror, controllers_slices};
 use crate::observe::ObservedObjects;
 use crate::slice_comparison;
 use crate::watch_selectors::{WATCHED, is_selected};
-
-const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// Describes the first difference; `None` if there is none. `controllers`: kube-controller-manager creates the
 /// EndpointSlices.
@@ -37,20 +35,11 @@ pub(crate) fn first_difference(
     if !controllers {
         return None;
     }
-    let made = seen
-        .of(ObjectKind::EndpointSlice)
-        .map(|(_, slice)| slice)
-        .filter(|slice| slice_comparison::is_controllers(slice));
-    let made = made.filter(|slice| slice["metadata"]["labels"].get(HEADLESS).is_none());
-    let made = slice_comparison::service_endpoints(made.filter(|slice| !slice["endpoints"].is_null()));
-    let mut wanted = endpoints(store);
-    wanted.retain(|service, _| {
-        let record = store.record(ObjectKind::Service, service);
-        record.is_some_and(|record| {
-            let value = record.value();
-            is_selected(ObjectKind::Service, &value) && value["spec"]["clusterIP"] != "None"
-        })
-    });
+    let made = seen.of(ObjectKind::EndpointSlice).map(|(_, slice)| slice);
+    let made = made.filter(|slice| slice_comparison::is_controllers(slice) && !slice["endpoints"].is_null());
+    let is_node = |name: &str| store.record(ObjectKind::Node, &ObjectKey::unscoped(name)).is_some();
+    let wanted = slice_comparison::service_endpoints(controllers_slices(store).iter(), is_node);
+    let made = slice_comparison::service_endpoints(made, is_node);
     slice_comparison::difference(&wanted, &made)
 }
 

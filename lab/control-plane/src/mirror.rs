@@ -9,9 +9,10 @@ use hyper::Method;
 use serde_json::{Value, json};
 use svclab_apiserver::objects::{ObjectKey, ObjectKind, Record, Store};
 
+use crate::ControlPlaneError;
 use crate::api::{ApiAnswer, ApiClient};
+use crate::watch_selectors::is_selected;
 use crate::wire::{self, WireObject};
-use crate::{ControlPlaneError, slice_comparison};
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -223,8 +224,9 @@ fn overlaid(there: &Value, new: &Value) -> Value {
     }
 }
 
-pub(crate) fn endpoints(store: &Store) -> slice_comparison::ServiceEndpoints {
+/// Returns the controller's slices that a proxy gets. A slice's own labels decide: they may be those of an earlier type of
+/// its Service.
+pub(crate) fn controllers_slices(store: &Store) -> Vec<Value> {
     let made = store.records(ObjectKind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
-    let values: Vec<Value> = made.map(|record| record.value()).collect();
-    slice_comparison::service_endpoints(values.iter())
+    made.map(|record| record.value()).filter(|slice| is_selected(ObjectKind::EndpointSlice, slice)).collect()
 }

@@ -16,7 +16,12 @@ pub(crate) fn is_controllers(slice: &Value) -> bool {
     slice["metadata"]["labels"][MANAGED_BY] == CONTROLLER
 }
 
-pub(crate) fn service_endpoints<'a>(slices: impl Iterator<Item = &'a Value>) -> ServiceEndpoints {
+/// Leaves out endpoints on Nodes that do not exist: kube-controller-manager removes such an endpoint whenever it syncs the
+/// Service, and it may sync it at any time.
+pub(crate) fn service_endpoints<'a>(
+    slices: impl Iterator<Item = &'a Value>,
+    is_node: impl Fn(&str) -> bool,
+) -> ServiceEndpoints {
     let mut endpoints = ServiceEndpoints::new();
     for slice in slices {
         let namespace = slice["metadata"]["namespace"].as_str();
@@ -25,7 +30,8 @@ pub(crate) fn service_endpoints<'a>(slices: impl Iterator<Item = &'a Value>) -> 
         let mut ports: Vec<String> = slice["ports"].as_array().into_iter().flatten().map(port).collect();
         ports.sort();
         let family = slice["addressType"].as_str().unwrap_or_default();
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+        for endpoint in endpoints.filter(|endpoint| endpoint["nodeName"].as_str().is_none_or(&is_node)) {
             texts.insert(format!("{family} [{}] {}", ports.join(", "), self::endpoint(endpoint)));
         }
     }
@@ -84,19 +90,30 @@ mod tests {
                 "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "", "port": 80, "protocol": "TCP"}],
             })
         };
+        let endpoints = |slices: &[Value]| service_endpoints(slices.iter(), |_| true);
         let one = [slice("web-1", &["10.0.0.1", "10.0.0.2"], true)];
         let two = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], true)];
-        assert_eq!(difference(&service_endpoints(one.iter()), &service_endpoints(two.iter())), None);
+        assert_eq!(difference(&endpoints(&one), &endpoints(&two)), None);
         let other = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], false)];
-        let difference_text = difference(&service_endpoints(one.iter()), &service_endpoints(other.iter())).unwrap();
+        let difference_text = difference(&endpoints(&one), &endpoints(&other)).unwrap();
         assert!(
             difference_text.contains("default/web are not the lab's, without IPv4")
                 && difference_text.contains(", with IPv4"),
             "{difference_text}"
         );
-        assert_eq!(
-            difference(&service_endpoints([].iter()), &service_endpoints([slice("web-1", &[], true)].iter())),
-            None
-        );
+        assert_eq!(difference(&endpoints(&[]), &endpoints(&[slice("web-1", &[], true)])), None);
+    }
+
+    #[test]
+    fn endpoints_on_missing_nodes_make_no_difference() {
+        let slice = |nodes: &[&str]| {
+            let endpoint = |node: &&str| json!({"addresses": ["10.0.0.1"], "nodeName": node});
+            let endpoints: Vec<Value> = nodes.iter().map(endpoint).collect();
+            let metadata = json!({"namespace": "default", "labels": {SERVICE: "web"}});
+            [json!({"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints})]
+        };
+        let endpoints = |nodes: &[&str]| service_endpoints(slice(nodes).iter(), |node| node != "gone");
+        assert_eq!(difference(&endpoints(&["a", "gone"]), &endpoints(&["a"])), None);
+        assert!(difference(&endpoints(&["a", "b"]), &endpoints(&["a"])).is_some());
     }
 }

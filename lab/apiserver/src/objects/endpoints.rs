@@ -1,6 +1,6 @@
 //! The EndpointSlice controller, run after each change for the affected Services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -27,6 +27,9 @@ pub(super) struct EndpointController {
     pods: LabelIndex,
     /// The Services by the first label of their selector.
     selectors: LabelIndex,
+    /// Services that select pods of missing Nodes. kube-controller-manager syncs such a Service again and again, with a
+    /// back-off that doubles from one second.
+    incomplete: BTreeSet<ObjectKey>,
 }
 
 impl EndpointController {
@@ -80,13 +83,16 @@ impl Store {
         self.rebuild(key);
     }
 
-    pub(super) fn rebuild_all(&mut self) {
-        for key in self.services.keys().cloned().collect::<Vec<_>>() {
+    /// Syncs only Services that failed before: the real controller has no other reaction to Nodes, so that other slices
+    /// keep the zones and the endpoints of changed Nodes until something else concerns them.
+    pub(super) fn nodes_changed(&mut self) {
+        for key in self.endpoints.incomplete.clone() {
             self.rebuild(&key);
         }
     }
 
     fn rebuild(&mut self, key: &ObjectKey) {
+        self.endpoints.incomplete.remove(key);
         // The controller ignores a Service that has lost its selector, and leaves its slices unchanged.
         if self.services.get(key).is_some_and(|service| !slices::is_managed(service)) {
             return;
@@ -101,10 +107,16 @@ impl Store {
             }
         }
         for slice in &mut wanted {
-            let before = current.iter().find(|before| before.metadata.name == slice.metadata.name);
             let name = name_of(slice, key);
-            self.carry_over_metadata(&name, slice, before);
-            self.put(&name, slice);
+            match self.stored_slice(&name) {
+                Some(stored) if slices::is_same_to_controller(&stored, slice) => *slice = stored,
+                stored => {
+                    let before = current.iter().find(|before| before.metadata.name == slice.metadata.name);
+                    slice.metadata.generation = Some(generation(stored.as_ref(), slice));
+                    self.carry_over_annotations(slice, before);
+                    self.put(&name, slice);
+                }
+            }
             self.endpoints.owners.insert(name, key.clone());
         }
         if !wanted.is_empty() {
@@ -112,15 +124,23 @@ impl Store {
         }
     }
 
-    fn wanted(&self, key: &ObjectKey, current: &[EndpointSlice]) -> Vec<EndpointSlice> {
+    fn wanted(&mut self, key: &ObjectKey, current: &[EndpointSlice]) -> Vec<EndpointSlice> {
         let Some(service) = self.services.get(key).filter(|service| slices::is_managed(service)) else {
             return Vec::new();
         };
         let Some((name, value)) = first_selector_label(service) else { return Vec::new() };
         let pods = self.endpoints.pods.with(&key.namespace, name, value);
-        let selected =
-            pods.filter_map(|key| self.pods.get_key_value(key)).filter(|(_, pod)| slices::selects(service, pod));
-        let groups = slices::endpoint_groups(service, selected, &self.spec.nodes);
+        let selected: Vec<_> = pods
+            .filter_map(|key| self.pods.get_key_value(key))
+            .filter(|(_, pod)| slices::selects(service, pod) && pod.has_endpoint())
+            .collect();
+        let published = slices::publishes_not_ready(service);
+        let present = |pod: &PodEntry| published || self.has_node(&pod.spec.node);
+        let (selected, left_out): (Vec<_>, Vec<_>) = selected.into_iter().partition(|(_, pod)| present(pod));
+        let groups = slices::endpoint_groups(service, selected.into_iter(), |node| self.zone_of(node));
+        if !left_out.is_empty() {
+            self.endpoints.incomplete.insert(key.clone());
+        }
         let taken = |name: &str| {
             let slice = ObjectKey { namespace: key.namespace.clone(), name: name.to_owned() };
             let owner = self.endpoints.owners.get(&slice);
@@ -129,9 +149,8 @@ impl Store {
         slice_packing::pack(key, service, current, groups, self.options.max_endpoints_per_slice, taken)
     }
 
-    fn carry_over_metadata(&self, key: &ObjectKey, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
+    fn carry_over_annotations(&self, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
         let same = before.is_some_and(|before| before.endpoints == slice.endpoints && before.ports == slice.ports);
-        slice.metadata.generation = Some(self.generation(key, slice));
         slice.metadata.annotations = before.and_then(|before| before.metadata.annotations.clone());
         if !same && self.versions.clock() == Clock::System {
             let now = jiff::Timestamp::now().to_string();
@@ -143,7 +162,7 @@ impl Store {
     pub(super) fn apply_slice(&mut self, mut slice: EndpointSlice) -> Result<String, ObjectError> {
         let key = key_of(&slice.metadata, "endpointslice")?;
         set_port_defaults(&mut slice);
-        slice.metadata.generation = Some(self.generation(&key, &slice));
+        slice.metadata.generation = Some(generation(self.stored_slice(&key).as_ref(), &slice));
         self.put(&key, &mut slice);
         if let Some(owner) = self.endpoints.owners.get(&key).cloned() {
             self.rebuild(&owner);
@@ -151,17 +170,12 @@ impl Store {
         Ok(format!("endpointslice/{key}"))
     }
 
-    /// Returns the generation, which increases when anything but metadata changes.
-    fn generation(&self, key: &ObjectKey, slice: &EndpointSlice) -> i64 {
-        let Some(record) = self.versions.get(ObjectKind::EndpointSlice, key) else { return 1 };
-        let Ok((Object::EndpointSlice(before), _)) = Object::from_value(ObjectKind::EndpointSlice, &record.value())
-        else {
-            return 1;
-        };
-        let content =
-            |slice: &EndpointSlice| (slice.address_type.clone(), slice.endpoints.clone(), slice.ports.clone());
-        let generation = before.metadata.generation.unwrap_or(1);
-        if content(&before) == content(slice) { generation } else { generation + 1 }
+    fn stored_slice(&self, key: &ObjectKey) -> Option<EndpointSlice> {
+        let record = self.versions.get(ObjectKind::EndpointSlice, key)?;
+        match Object::from_value(ObjectKind::EndpointSlice, &record.value()) {
+            Ok((Object::EndpointSlice(slice), _)) => Some(*slice),
+            _ => None,
+        }
     }
 
     /// Removes a slice; the controller recreates its own slices with a new UID.
@@ -186,6 +200,14 @@ fn set_port_defaults(slice: &mut EndpointSlice) {
         port.name.get_or_insert_default();
         port.protocol.get_or_insert_with(|| "TCP".to_owned());
     }
+}
+
+/// Returns the generation, which increases when anything but metadata changes.
+fn generation(before: Option<&EndpointSlice>, slice: &EndpointSlice) -> i64 {
+    let Some(before) = before else { return 1 };
+    let content = |slice: &EndpointSlice| (slice.address_type.clone(), slice.endpoints.clone(), slice.ports.clone());
+    let generation = before.metadata.generation.unwrap_or(1);
+    if content(before) == content(slice) { generation } else { generation + 1 }
 }
 
 fn name_of(slice: &EndpointSlice, service: &ObjectKey) -> ObjectKey {

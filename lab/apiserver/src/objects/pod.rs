@@ -43,6 +43,10 @@ pub struct PodState {
 }
 
 impl PodEntry {
+    pub(super) fn has_endpoint(&self) -> bool {
+        !self.pending && !self.finished
+    }
+
     pub(super) fn set_ready(&mut self, ready: bool) {
         self.ready = ready;
         let conditions = self.object.status.get_or_insert_default().conditions.get_or_insert_default();

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointHints, EndpointPort, ForNode, ForZone};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use svclab_spec::NodeSpec;
 
 use super::object::ObjectKey;
 use super::pod::PodEntry;
@@ -15,6 +16,7 @@ use super::service::family_name;
 
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// Endpoints by family and resolved ports; only endpoints of the same group share slices.
 pub(super) type EndpointGroups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
@@ -29,18 +31,22 @@ pub(super) fn selects(service: &Service, pod: &PodEntry) -> bool {
     selector.is_some_and(|selector| selector.iter().all(|(name, value)| pod.labels.get(name) == Some(value)))
 }
 
+pub(super) fn publishes_not_ready(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses) == Some(true)
+}
+
 pub(super) fn endpoint_groups<'a>(
     service: &Service,
     pods: impl Iterator<Item = (&'a ObjectKey, &'a PodEntry)>,
-    nodes: &[NodeSpec],
+    zone_of: impl Fn(&str) -> Option<String>,
 ) -> EndpointGroups {
     let mut groups = EndpointGroups::new();
     let Some(spec) = &service.spec else { return groups };
-    for (key, pod) in pods.filter(|(_, pod)| !pod.finished && !pod.pending) {
+    for (key, pod) in pods {
         for family in spec.ip_families.iter().flatten() {
             if let Some(address) = pod.spec.addresses.iter().find(|address| family_name(**address) == family) {
                 let group = groups.entry((family.clone(), resolved_ports(&spec.ports, pod))).or_default();
-                group.insert(key.clone(), endpoint(pod, *address, service, nodes));
+                group.insert(key.clone(), endpoint(pod, *address, service, zone_of(&pod.spec.node)));
             }
         }
     }
@@ -64,12 +70,9 @@ fn resolved_ports(ports: &Option<Vec<ServicePort>>, pod: &PodEntry) -> Vec<PortK
     ports.iter().flatten().enumerate().filter_map(resolve).collect()
 }
 
-fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpec]) -> Endpoint {
-    let spec = service.spec.as_ref();
-    let published = spec.and_then(|spec| spec.publish_not_ready_addresses) == Some(true);
-    let zone = nodes.iter().find(|node| node.name == pod.spec.node).and_then(|node| node.zone.clone());
-    let distribution = spec.and_then(|spec| spec.traffic_distribution.as_deref());
-    let ready = published || (pod.ready && !pod.terminating);
+fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, zone: Option<String>) -> Endpoint {
+    let distribution = service.spec.as_ref().and_then(|spec| spec.traffic_distribution.as_deref());
+    let ready = publishes_not_ready(service) || (pod.ready && !pod.terminating);
     Endpoint {
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
@@ -105,6 +108,21 @@ fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Opti
     }
 }
 
+/// Whether Kubernetes' controller leaves the slice `before` as it is instead of writing `wanted`. A slice with endpoints
+/// keeps a wrong label `headless` when nothing else changes (`setEndpointSliceLabels` and `placeholderSliceCompare` in
+/// k8s.io/endpointslice).
+pub(super) fn is_same_to_controller(before: &EndpointSlice, wanted: &EndpointSlice) -> bool {
+    let is_empty = wanted.endpoints.as_ref().is_none_or(Vec::is_empty);
+    let labels = |slice: &EndpointSlice| {
+        let mut labels = slice.metadata.labels.clone().unwrap_or_default();
+        if !is_empty {
+            labels.retain(|name, _| ![SERVICE_LABEL, MANAGED_BY_LABEL, HEADLESS_LABEL].contains(&name.as_str()));
+        }
+        labels
+    };
+    before.endpoints == wanted.endpoints && before.ports == wanted.ports && labels(before) == labels(wanted)
+}
+
 pub(super) fn slice_ports(keys: &[PortKey]) -> Vec<EndpointPort> {
     let port = |(_, name, protocol, number): &PortKey| EndpointPort {
         name: Some(name.clone().unwrap_or_default()),
@@ -119,7 +137,7 @@ pub(super) fn slice_metadata(key: &ObjectKey, service: &Service) -> ObjectMeta {
     // Proxies select slices by `service-proxy-name`.
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.insert(SERVICE_LABEL.to_owned(), key.name.clone());
-    labels.insert("endpointslice.kubernetes.io/managed-by".to_owned(), "endpointslice-controller.k8s.io".to_owned());
+    labels.insert(MANAGED_BY_LABEL.to_owned(), "endpointslice-controller.k8s.io".to_owned());
     // Upstream's setEndpointSliceLabels: a Service's own label counts for nothing.
     labels.remove(HEADLESS_LABEL);
     if service.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None")) {

@@ -184,7 +184,6 @@ impl Store {
         };
         let zone = written.metadata.labels.as_ref().and_then(|labels| labels.get(node::ZONE_LABEL)).cloned();
         let zone = if whole { zone } else { zone.or_else(|| spec.zone.clone()) };
-        let moved = spec.zone != zone;
         spec.zone = zone;
         let mut object = self.nodes.get(&name).cloned().unwrap_or_else(|| node::generate(spec));
         if whole {
@@ -193,10 +192,17 @@ impl Store {
             node::merge_manifest(&mut object, written);
         }
         self.put_node(&name, object);
-        if moved {
-            self.rebuild_all();
-        }
+        self.nodes_changed();
         Ok(format!("node/{name}"))
+    }
+
+    pub(super) fn has_node(&self, name: &str) -> bool {
+        self.nodes.contains_key(name)
+    }
+
+    pub(super) fn zone_of(&self, node: &str) -> Option<String> {
+        let node = self.spec.nodes.iter().find(|spec| spec.name == node && self.has_node(node))?;
+        node.zone.clone()
     }
 
     fn is_cordoned(&self, node: &str) -> bool {
@@ -280,6 +286,7 @@ impl Store {
             }
             ObjectKind::Node => {
                 self.nodes.remove(&key.name);
+                self.nodes_changed();
             }
             ObjectKind::Deployment | ObjectKind::ReplicaSet => self.workload_removed(kind, key),
             _ => {}

@@ -121,6 +121,58 @@ fn a_service_that_loses_its_selector_keeps_its_slices() {
     assert!(slices(&store).is_empty());
 }
 
+fn endpoint_names(store: &Store) -> Vec<String> {
+    let slices = slices(store);
+    let endpoints = slices.iter().flat_map(|slice| slice["endpoints"].as_array().unwrap());
+    endpoints.map(|endpoint| endpoint["targetRef"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn pods_of_a_missing_node_leave_the_slices_at_the_next_sync_and_return_with_the_node() {
+    let mut store = store(0);
+    let published =
+        WEB.replace("name: web", "name: all").replace("spec:\n", "spec:\n  publishNotReadyAddresses: true\n");
+    apply(&mut store, &format!("{}{}{WEB}", pod("a", "node-a", "web"), pod("b", "node-b", "web"))).unwrap();
+    store.remove(ObjectKind::Node, &ObjectKey::unscoped("node-a")).unwrap();
+    assert_eq!(endpoint_names(&store), ["a", "b"], "nothing syncs the Service");
+    store.set_ready(&ObjectKey::new(None, "b"), false).unwrap();
+    assert_eq!(endpoint_names(&store), ["b"]);
+    store.remove(ObjectKind::Node, &ObjectKey::unscoped("node-b")).unwrap();
+    assert!(endpoint_names(&store).is_empty(), "a Service that selects such a pod is synced again and again");
+    apply(&mut store, &published).unwrap();
+    let all: Vec<_> = slices(&store).into_iter().filter(|slice| slice["metadata"]["name"] == "all-ipv4-0").collect();
+    assert_eq!(all[0]["endpoints"].as_array().unwrap().len(), 2, "publishNotReadyAddresses asks for all pods");
+    assert_eq!(all[0]["endpoints"][0]["zone"], serde_json::Value::Null);
+    store.delete("service", &ObjectKey::new(None, "all")).unwrap();
+    apply(&mut store, "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\n").unwrap();
+    assert_eq!(endpoint_names(&store), ["a"]);
+    assert_eq!(slices(&store)[0]["endpoints"][0]["zone"], "z1");
+}
+
+#[test]
+fn a_slice_with_endpoints_keeps_its_headless_label_until_something_else_changes() {
+    let mut store = store(0);
+    let headless = WEB.replace("spec:\n", "spec:\n  clusterIP: None\n");
+    let external =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: ExternalName, externalName: a.b}\n";
+    let is_headless = |store: &Store| {
+        let slices = slices(store);
+        assert_eq!(slices.len(), 1, "{slices:#?}");
+        slices[0]["metadata"]["labels"].get("service.kubernetes.io/headless").is_some()
+    };
+    apply(&mut store, &headless).unwrap();
+    apply(&mut store, external).unwrap();
+    apply(&mut store, WEB).unwrap();
+    assert!(!is_headless(&store), "the label of an empty slice is mended");
+    apply(&mut store, external).unwrap();
+    apply(&mut store, &format!("{}{headless}", pod("a", "node-a", "web"))).unwrap();
+    apply(&mut store, external).unwrap();
+    apply(&mut store, WEB).unwrap();
+    assert!(is_headless(&store));
+    apply(&mut store, &pod("b", "node-b", "web")).unwrap();
+    assert!(!is_headless(&store));
+}
+
 #[test]
 fn a_headless_service_without_selector_gets_both_families() {
     let mut store = store(0);

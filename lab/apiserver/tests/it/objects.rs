@@ -217,7 +217,7 @@ async fn a_node_accepts_labels_and_keeps_its_pod_ranges() {
     let moved = Patch::Merge(json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "elsewhere"}}}));
     nodes.patch("node-a", &params, &moved).await.unwrap();
     let slice = Api::<EndpointSlice>::default_namespaced(client).get("web-ipv4-0").await.unwrap();
-    assert_eq!(slice.endpoints.unwrap()[0].zone.as_deref(), Some("elsewhere"), "endpoints follow their node's zone");
+    assert_eq!(slice.endpoints.unwrap()[0].zone.as_deref(), Some("z1"), "a Node's change syncs no Service");
     assert_eq!(
         code(nodes.patch("node-a", &params, &Patch::Merge(json!({"spec": {"podCIDRs": ["10.0.0.0/24"]}}))).await),
         422
