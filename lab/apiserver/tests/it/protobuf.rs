@@ -84,6 +84,43 @@ async fn a_watch_has_lengths_bookmarks_and_errors() {
     assert_eq!((&gone[0]["type"], &gone[0]["object"]["code"]), (&json!("ERROR"), &json!(410)), "{gone:?}");
 }
 
+/// The body with which kube-proxy 1.36.2 reports its start.
+const STARTED: &[&[u8]] = &[
+    b"k8s\0\x0a\x19\x0a\x10events.k8s.io/v1\x12\x05Event\x12\xa5\x01",
+    b"\x0a\x2e\x0a\x17node-a.18ec18c17f0dda0c\x12\x00\x1a\x07default\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00",
+    b"\x12\x0c\x08\x82\x9d\xa9\xd8\x06\x10\xa8\x82\x9d\xe7\x02",
+    b"\x22\x0akube-proxy\x2a\x0dkube-proxy-vm\x32\x0eStartKubeProxy\x3a\x08Starting",
+    b"\x42\x1a\x0a\x04Node\x12\x00\x1a\x06node-a\x22\x00\x2a\x02v1\x32\x00\x3a\x00",
+    b"\x52\x00\x5a\x06Normal\x62\x04\x0a\x00\x12\x00\x6a\x00\x72\x00\x78\x00",
+    b"\x1a\x00\x22\x00",
+];
+
+#[tokio::test]
+async fn kube_proxys_events_are_stored() {
+    let served = ServedCluster::start(false);
+    let client = served.client().await;
+    let all = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let (head, answer) = send(&client, "POST", all, &BODY, &STARTED.concat()).await;
+    assert_eq!(head.status.as_u16(), 201, "{:?}", decode(&answer));
+    // As kube-apiserver 1.36.2 shows it.
+    let (_, seen) = get(&client, &format!("{all}/node-a.18ec18c17f0dda0c"), "application/json").await;
+    assert_eq!(seen["eventTime"], "2026-11-28T03:46:10.753353Z");
+    assert_eq!(seen["regarding"], json!({"apiVersion": "v1", "kind": "Node", "name": "node-a"}));
+    for (field, value) in [
+        ("reportingController", "kube-proxy"),
+        ("reportingInstance", "kube-proxy-vm"),
+        ("action", "StartKubeProxy"),
+        ("reason", "Starting"),
+        ("type", "Normal"),
+    ] {
+        assert_eq!(seen[field], value, "{field}");
+    }
+    assert!(seen["note"].as_str().unwrap_or_default().is_empty() && seen["metadata"]["uid"].is_string(), "{seen}");
+    let listed = format!("{all}?fieldSelector=involvedObject.name%3Dnode-a");
+    let (_, seen) = get(&client, &listed.replace("/apis/events.k8s.io/v1", "/api/v1"), "application/json").await;
+    assert_eq!((&seen["items"][0]["reason"], &seen["items"][1]), (&json!("Starting"), &Value::Null));
+}
+
 #[tokio::test]
 async fn bodies_in_protobuf_create_update_and_delete() {
     let served = ServedCluster::start(false);

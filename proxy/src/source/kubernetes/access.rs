@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use hyper::Uri;
+use hyper::header::{HeaderValue, USER_AGENT};
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use sha2::{Digest, Sha256};
 
@@ -12,6 +13,8 @@ use super::super::problem::one_line;
 use super::exec;
 use crate::small_file;
 
+/// The form of client-go's.
+const CLIENT: &str = concat!("svcproxy/v", env!("CARGO_PKG_VERSION"), " (linux)");
 const CONNECT: Duration = Duration::from_secs(10);
 /// The age at which token files are read again, as in client-go.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
@@ -88,6 +91,8 @@ impl Access {
         config.connect_timeout = Some(CONNECT);
         // The client does not retry: the reflector does, and logs.
         config.default_retry = false;
+        // A server's audit log, the managers of fields and its metrics name a client by its first part.
+        config.headers.push((USER_AGENT, HeaderValue::from_static(CLIENT)));
         let renew = credentials(&mut config.auth_info, step)?;
         Ok(ResolvedAccess { config, renew })
     }

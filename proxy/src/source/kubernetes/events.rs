@@ -139,7 +139,7 @@ fn regarding(about: &EventSubject, node: &str) -> ObjectReference {
         EventSubject::Service(key) => object("Service", "v1", key),
         EventSubject::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
         EventSubject::ServiceCidr(name) => object("ServiceCIDR", "networking.k8s.io/v1", &unscoped(name)),
-        // As in kube-proxy and kubelet: `kubectl describe` filters by this UID.
+        // As in kubelet: `kubectl describe node` shows Events with this UID or the Node's own.
         EventSubject::Node => ObjectReference { uid: Some(node.to_owned()), ..object("Node", "v1", &unscoped(node)) },
     }
 }

@@ -48,6 +48,8 @@ pub struct ServerContent {
     pub cut: Option<usize>,
     /// The last `Accept`.
     pub accept: String,
+    /// The last `User-Agent`.
+    pub client: String,
     /// The required token.
     pub token: Option<String>,
     /// Watches of an earlier epoch end.
@@ -243,6 +245,7 @@ fn respond(
     }
     let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     held.accept = header("accept").unwrap_or_default();
+    held.client = header("user-agent").unwrap_or_default();
     let protobuf = held.protobuf && held.accept.starts_with(PROTOBUF);
     if verb == "list" {
         let list = list(&held, &path, parameter("limit").as_deref(), parameter("continue").as_deref());

@@ -29,6 +29,8 @@ async fn protobuf_is_preferred_and_its_lists_are_whole() {
     let (lists, query) = api.asked("list", SERVICES);
     assert_eq!((lists, query.contains("limit"), query.ends_with("resourceVersion=0")), (1, false, true), "{query}");
     assert_eq!(api.world.lock().unwrap().accept, "application/vnd.kubernetes.protobuf,application/json");
+    let client = api.world.lock().unwrap().client.clone();
+    assert!(client.starts_with("svcproxy/v"), "the server's audit log names the client: {client:?}");
     until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
     api.put(SERVICES, service("a", 8080));
     assert_eq!(next_reported(&mut source).await, ["default/a 8080"]);
