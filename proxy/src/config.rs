@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
-use crate::model::{Family, FlowFate, ServiceAnnotation};
+use crate::model::{Family, FlowFate, LoadBalancing, ServiceAnnotation};
 use crate::port_range::PortRange;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -247,6 +247,10 @@ pub struct Config {
     pub flowtable: bool,
     /// The fate of established connections, unless a Service's annotation asks for another one (`flowFate`).
     pub flow_fate: FlowFate,
+    /// How endpoints are chosen, unless a Service's annotation asks for another way (`loadBalancing`).
+    pub load_balancing: LoadBalancing,
+    /// Whether the kernel has nftables' expression `hash`.
+    pub kernel_hashes: bool,
     /// The annotations of Services that have an effect (`serviceAnnotations`).
     pub annotations: BTreeSet<ServiceAnnotation>,
     /// `stateFile`: the API's objects for a start without the API.
@@ -293,6 +297,8 @@ impl Config {
             port_range: PortRange::default(),
             flowtable: false,
             flow_fate: FlowFate::Keep,
+            load_balancing: LoadBalancing::Random,
+            kernel_hashes: true,
             annotations: ServiceAnnotation::ALL.into(),
             state_file: None,
             restart_on_config_change: false,

@@ -33,6 +33,8 @@ pub enum Habit {
     FlowsNeedReadiness,
     /// UDP flows stay with any endpoint that a slice has.
     FlowsNeedPresence,
+    /// Tables of consistent hashing depend on endpoints' ranks, not on their addresses.
+    MaglevByRank,
     /// The state file is written, and not read.
     StateFileIsNotRead,
     /// Objects of the state file that the API does not have stay.

@@ -35,7 +35,11 @@ pub(crate) fn reach(case: &ServicePacket<'_>, reasons: &mut Reasons) -> Reach {
 
 /// Returns the service port as if under external policy Cluster, if the Service asks for it where the node has no
 /// endpoint.
-pub(crate) fn fallen_back(case: &ServicePacket<'_>, endpoints: &[Endpoint], reasons: &mut Reasons) -> Option<ServicePort> {
+pub(crate) fn fallen_back(
+    case: &ServicePacket<'_>,
+    endpoints: &[Endpoint],
+    reasons: &mut Reasons,
+) -> Option<ServicePort> {
     let ServicePacket { port, arrival, .. } = case;
     let mut mine = endpoints.iter().filter(|endpoint| endpoint.is_local(arrival.node));
     let falls_back = port.external_local

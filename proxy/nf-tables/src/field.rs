@@ -39,6 +39,8 @@ pub enum KeyField {
     Destination,
     /// `meta l4proto`.
     Protocol,
+    /// `th sport`.
+    SourcePort,
     /// `th dport`.
     DestinationPort,
     /// `ct original ip daddr` or `ct original ip6 daddr`.
@@ -61,7 +63,10 @@ impl KeyField {
                 address(family)
             }
             KeyField::Protocol => 1,
-            KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort => 2,
+            KeyField::SourcePort
+            | KeyField::DestinationPort
+            | KeyField::OriginalDestinationPort
+            | KeyField::ReplySourcePort => 2,
             KeyField::Random(_) => 4,
         }
     }
@@ -75,7 +80,13 @@ impl KeyField {
             ) => 8,
             (KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource, _) => 7,
             (KeyField::Protocol, _) => 12,
-            (KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort, _) => 13,
+            (
+                KeyField::SourcePort
+                | KeyField::DestinationPort
+                | KeyField::OriginalDestinationPort
+                | KeyField::ReplySourcePort,
+                _,
+            ) => 13,
             (KeyField::Random(_), _) => 4,
         }
     }
@@ -88,6 +99,7 @@ impl KeyField {
                 rule.payload(PayloadBase::Network, source_offset(family) + address(family), address(family), to)
             }
             KeyField::Protocol => rule.meta(MetaKey::L4PROTO, to),
+            KeyField::SourcePort => rule.payload(PayloadBase::Transport, 0, 2, to),
             KeyField::DestinationPort => rule.payload(PayloadBase::Transport, 2, 2, to),
             KeyField::OriginalDestination
             | KeyField::OriginalDestinationPort
@@ -115,13 +127,14 @@ impl KeyField {
     /// Encodes the field for `typeof`.
     fn expression(self, family: Family) -> Vec<u8> {
         let payload = |header, field| typeof_of(PAYLOAD, &[number(0, header), number(1, field)].concat());
-        // Offsets of `saddr`, `daddr` and `dport`.
+        // Numbers of `saddr`, `daddr`, `sport` and `dport` in `nft`'s descriptions of headers.
         match (self, family) {
             (KeyField::Source, Family::Ipv6) => payload(IP6, 8),
             (KeyField::Source, _) => payload(IP, 11),
             (KeyField::Destination, Family::Ipv6) => payload(IP6, 9),
             (KeyField::Destination, _) => payload(IP, 12),
             (KeyField::Protocol, _) => typeof_of(META, &number(0, MetaKey::L4PROTO.0)),
+            (KeyField::SourcePort, _) => payload(TRANSPORT, 1),
             (KeyField::DestinationPort, _) => payload(TRANSPORT, 2),
             (
                 KeyField::OriginalDestination
@@ -151,7 +164,11 @@ fn source_offset(family: Family) -> u32 {
 
 /// Loads fields into consecutive registers from `R1` on, padded to four bytes each.
 pub fn load(fields: &[KeyField], family: Family, rule: &mut Rule) {
-    let mut word = 0;
+    load_from(0, fields, family, rule);
+}
+
+/// Loads fields like [`load`], from the register of four bytes `word` on.
+pub fn load_from(mut word: u32, fields: &[KeyField], family: Family, rule: &mut Rule) {
     for field in fields {
         field.load(family, rule, Register::word(word));
         word += field.length(family).div_ceil(4);

@@ -26,8 +26,8 @@ pub use family::{Family, Table};
 pub use inspect::{Counter, Expression, counter, expressions, verdict, xt_comment, xt_target};
 pub use objects::{BaseChainInfo, ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 pub use rule::{
-    Bitwise, CmpOp, CtKey, FibResult, Lookup, MetaKey, Nat, NatKind, Numgen, PayloadBase, Register, Reject, Rule,
-    SetUpdate, XtCompat,
+    Bitwise, CmpOp, CtKey, FibResult, Jhash, Lookup, MetaKey, Nat, NatKind, Numgen, PayloadBase, Register, Reject,
+    Rule, SetUpdate, XtCompat,
 };
 pub use rule::{FIB_DESTINATION, FIB_SOURCE};
 pub use socket::{CommitError, Committed, NfSocket, OperationRefusal, QueryError};

@@ -9,9 +9,8 @@ use super::leftovers::{self, all};
 use super::other_variant;
 use crate::config::{Config, Variant};
 use crate::daemon::LeftoverCleanup;
-use crate::kernel;
 use crate::kernel::descriptors::DescriptorShares;
-use crate::kernel::nftables::{FlowtableSpec, NetlinkFlowtable};
+use crate::kernel::nftables::{FlowtableSpec, NetlinkFlowtable, NetlinkTable};
 use crate::kernel::writer::{CounterReader, IptablesWriter, OpenedWriter};
 use crate::kernel::{input_policy, limits};
 use crate::metrics::{AtScrape, localhost, relays, rules};
@@ -23,7 +22,8 @@ use crate::mode::iptables_family::ipvs::kernel::LinuxIpvs;
 use crate::mode::iptables_family::{iptables, ipvs, userspace};
 use crate::mode::nftables::flowtable as of_flowtable;
 use crate::mode::nftables::{self, layout};
-use crate::model::Family;
+use crate::model::{Family, LoadBalancing};
+use crate::plan::BalancingIgnored;
 use crate::plan::node::ranges_without_relay;
 use crate::relay::{self, RelayEngine};
 
@@ -135,7 +135,7 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
 pub(super) fn nftables(
     config: &Config,
     shares: DescriptorShares,
-) -> anyhow::Result<OpenedMode<nftables::syncer::NftablesSyncer<kernel::nftables::NetlinkTable>>> {
+) -> anyhow::Result<OpenedMode<nftables::syncer::NftablesSyncer<NetlinkTable>>> {
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
         warn!(
@@ -144,10 +144,11 @@ pub(super) fn nftables(
     }
     let mut shared = None;
     for family in Family::ALL {
-        let opened = kernel::nftables::NetlinkTable::probe(family, layout::PROBE, &nftables::syncer::probe(family))
-            .and_then(|()| kernel::nftables::NetlinkTable::open(family, layout::TABLE, layout::COMMENT));
+        let opened = NetlinkTable::probe(family, layout::PROBE, &nftables::syncer::probe(family))
+            .and_then(|()| NetlinkTable::open(family, layout::TABLE, layout::COMMENT));
         match opened {
             Ok(table) => {
+                let config = &Config { kernel_hashes: hashes(config, family), ..config.clone() };
                 let proxy = assemble::nftables(config, family, table, |address| {
                     let shared = shared.get_or_insert_with(|| relays(config, shares));
                     let relays = RelayEngine::on(address, Arc::clone(shared));
@@ -179,6 +180,16 @@ pub(super) fn nftables(
         ]
     };
     Ok(OpenedMode { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
+}
+
+/// Returns whether the kernel can choose endpoints by a hash.
+fn hashes(config: &Config, family: Family) -> bool {
+    let probed = NetlinkTable::probe(family, layout::PROBE, &nftables::syncer::hash_probe(family));
+    if let (Err(error), true) = (&probed, config.load_balancing != LoadBalancing::Random) {
+        let wanted = config.load_balancing;
+        warn!(%family, %error, "loadBalancing (--load-balancing) {wanted} has no effect: {}", BalancingIgnored::Kernel);
+    }
+    probed.is_ok()
 }
 
 fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {

@@ -6,7 +6,7 @@ mod failures;
 mod first_pieces;
 mod flows;
 mod health_checks;
-mod ignored_fates;
+mod ignored_annotations;
 mod leftovers;
 mod other_machines;
 mod own_node;

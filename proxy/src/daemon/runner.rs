@@ -16,7 +16,7 @@ use super::deleted_rules::{DeletedRules, DeletionLine};
 use super::disputes::Disputes;
 use super::failures::SyncFailures;
 use super::flows::{FlowCleanup, filters};
-use super::ignored_fates::ReportedFates;
+use super::ignored_annotations::ReportedAnnotations;
 use super::other_machines::OtherMachines;
 use super::refusals::Refusals;
 use super::schedule::Schedule;
@@ -79,7 +79,7 @@ struct RunningFamily<M, C> {
     deleted_rules: DeletedRules,
     refusals: Refusals,
     other_machines: OtherMachines,
-    ignored_fates: ReportedFates,
+    ignored_annotations: ReportedAnnotations,
     spared_ranges: SparedRanges,
     cleanup: Option<FlowCleanup>,
     seen: AppliedVersions,
@@ -99,7 +99,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             deleted_rules: DeletedRules::default(),
             refusals: Refusals::default(),
             other_machines: OtherMachines::default(),
-            ignored_fates: ReportedFates::default(),
+            ignored_annotations: ReportedAnnotations::default(),
             spared_ranges: SparedRanges::default(),
             cleanup: None,
             runner: self,
@@ -290,7 +290,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         let spared = self.spared_ranges.note(proxy.service_ranges().spared);
         spared.iter().for_each(|sentence| warn!(%family, "{sentence}"));
         self.other_machines.note(family, proxy.published_of_other_machines(), events);
-        self.ignored_fates.note(family, proxy.ignored_fates(), events);
+        self.ignored_annotations.note(family, proxy.ignored_annotations(), events);
         let disputed = proxy.take_disputes();
         if !disputed.is_empty() {
             let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);

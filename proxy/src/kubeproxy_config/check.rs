@@ -9,8 +9,8 @@ use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration, gates, masquerade};
 use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, StateFile, Variant, WriterChoice};
 use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
-use crate::model::{Family, FlowFate, ServiceAnnotation, parse_ip};
-use crate::plan::{FateIgnored, PodSource};
+use crate::model::{Family, FlowFate, LoadBalancing, ServiceAnnotation, parse_ip};
+use crate::plan::{BalancingIgnored, FateIgnored, PodSource};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldProblem {
@@ -66,6 +66,8 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         gates: gates::checked(&from.feature_gates, mode)?,
         flowtable: from.nftables.flowtable && mode == Mode::Nftables,
         flow_fate: flow_fate(from, mode)?,
+        load_balancing: load_balancing(from, mode)?,
+        kernel_hashes: true,
         annotations: annotations(&from.service_annotations)?,
         state_file: state_file(&from.state_file)?,
         restart_on_config_change: from.restart_on_config_change,
@@ -294,6 +296,14 @@ fn flow_fate(from: &KubeProxyConfiguration, mode: Mode) -> Checked<FlowFate> {
     }
 }
 
+fn load_balancing(from: &KubeProxyConfiguration, mode: Mode) -> Checked<LoadBalancing> {
+    let wanted = from.load_balancing.parse().or_else(|problem: String| wrong("loadBalancing", problem))?;
+    match BalancingIgnored::by_mode(mode).filter(|_| wanted != LoadBalancing::Random) {
+        Some(why) => wrong("loadBalancing", format!("{wanted} cannot be had here: {why}")),
+        None => Ok(wanted),
+    }
+}
+
 fn annotations(names: &[String]) -> Checked<BTreeSet<ServiceAnnotation>> {
     let mut allowed = BTreeSet::new();
     for name in names.iter().map(|name| name.trim()) {
@@ -326,7 +336,7 @@ mod tests {
     #[test]
     fn invalid_values_are_reported_with_their_field() {
         type Change = fn(&mut KubeProxyConfiguration);
-        let table: [(&str, Change, &str); 21] = [
+        let table: [(&str, Change, &str); 25] = [
             ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
             ("mode", |c| c.mode = "x".into(), "none of"),
             ("iptables.masqueradeBit", |c| c.iptables.masquerade_bit = 32, "32 is not from 0 to 31"),
@@ -349,6 +359,14 @@ mod tests {
                 "flowFate",
                 |c| (c.mode, c.flow_fate, c.nftables.flowtable) = ("nftables".into(), "reset".into(), true),
                 "past the rules",
+            ),
+            ("loadBalancing", |c| c.load_balancing = "mh".into(), "none of random, maglev and maglev-port"),
+            ("loadBalancing", |c| c.load_balancing = "maglev".into(), "iptables mode chooses endpoints at random"),
+            ("loadBalancing", |c| (c.mode, c.load_balancing) = ("ipvs".into(), "maglev".into()), "ipvs.scheduler"),
+            (
+                "loadBalancing",
+                |c| (c.mode, c.load_balancing) = ("userspace".into(), "maglev-port".into()),
+                "userspace mode chooses endpoints in turn",
             ),
             ("serviceAnnotations", |c| c.service_annotations = vec!["x".into()], "no annotation of svcproxy"),
             ("logging.format", |c| c.logging.format = "xml".into(), "neither text nor json"),

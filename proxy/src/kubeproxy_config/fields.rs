@@ -128,6 +128,7 @@ pub const FIELDS: &[ConfigField] = &[
     flag("portRange", "proxy-port-range", Text, Different("kube-proxy has no userspace mode any more, and ignores it; empty: 61000-65535"), "Userspace mode: ports to listen on, as FIRST-LAST, FIRST+MORE or a single one"),
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
     flag("flowFate", "flow-fate", Text, Different("not upstream's; an error in iptables and IPVS mode and with nftables.flowtable"), "Established TCP connections whose endpoint no longer serves their Service: keep, reset at the next packet, or drain=TIME, which resets them after that time; see [svcproxy.md](svcproxy.md#established-connections)"),
+    flag("loadBalancing", "load-balancing", Text, Different("not upstream's; an error but in nftables mode"), "How a new connection's endpoint is chosen: random, maglev (by a hash of the client's address) or maglev-port (address and port), which choose the same on every node; see [svcproxy.md](svcproxy.md#consistent-hashing)"),
     flag("serviceAnnotations", "service-annotations", List, Different("not upstream's; an annotation that is not allowed is a warning and an Event"), "Annotations of Services that have an effect: names without the prefix svcproxy/, or all; an empty list: none"),
     flag("stateFile.path", "state-file", Text, OWN, "File that keeps what the API said, for a start while the API is away; empty: none"),
     flag("stateFile.maxAge", "state-file-max-age", Time, OWN, "Age from which on the state file is ignored"),

@@ -46,6 +46,8 @@ pub struct KubeProxyConfiguration {
     /// Exists only in this proxy.
     pub flow_fate: String,
     /// Exists only in this proxy.
+    pub load_balancing: String,
+    /// Exists only in this proxy.
     pub service_annotations: Vec<String>,
     /// This and the next exist only in this proxy.
     pub state_file: StateFileConfiguration,
@@ -172,6 +174,7 @@ pub struct ConntrackConfiguration {
 }
 
 const KEEP: &str = "keep";
+const RANDOM: &str = "random";
 const SYNC_PERIOD: GoDuration = GoDuration::seconds(30);
 const MIN_SYNC_PERIOD: GoDuration = GoDuration::seconds(1);
 const CONFIG_SYNC_PERIOD: GoDuration = GoDuration::seconds(15 * 60);
@@ -219,6 +222,7 @@ impl KubeProxyConfiguration {
             port_range: String::new(),
             windows_run_as_service: false,
             flow_fate: KEEP.to_owned(),
+            load_balancing: RANDOM.to_owned(),
             service_annotations: vec!["all".to_owned()],
             state_file: StateFileConfiguration::default(),
             restart_on_config_change: false,
@@ -345,6 +349,7 @@ impl KubeProxyConfiguration {
         text(&mut self.client_connection.content_type, CONTENT_TYPE);
         text(&mut self.logging.format, "text");
         text(&mut self.flow_fate, KEEP);
+        text(&mut self.load_balancing, RANDOM);
         if self.client_connection.qps == 0.0 {
             self.client_connection.qps = 5.0;
         }

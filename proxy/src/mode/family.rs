@@ -16,8 +16,10 @@ use crate::habits::{self, Habit};
 use crate::model::{Change, Family, ObjectKey, ServiceAnnotation, ServicePortName};
 use crate::mutants;
 use crate::plan::conntrack_index::ConntrackIndex;
-use crate::plan::flow_fate::{FatePolicy, IgnoredFates, memory};
+use crate::plan::flow_fate::{FatePolicy, memory};
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
+use crate::plan::ignored_annotations::IgnoredAnnotations;
+use crate::plan::load_balancing::BalancingPolicy;
 use crate::plan::node::primary_address;
 use crate::plan::other_machines::{PublishedAddresses, other_machines};
 use crate::plan::service_port::PlanContext;
@@ -46,7 +48,7 @@ struct PlanRecords {
     checks: HealthCheckTracker,
     summary: PlanSummary,
     published: PublishedAddresses,
-    ignored_fates: IgnoredFates,
+    ignored_annotations: IgnoredAnnotations,
 }
 
 impl PlanRecords {
@@ -54,7 +56,7 @@ impl PlanRecords {
         self.checks.record(name, plan);
         self.summary.record(name, plan);
         self.published.record(name, plan);
-        self.ignored_fates.record(name, plan);
+        self.ignored_annotations.record(name, plan);
     }
 }
 
@@ -217,8 +219,8 @@ impl<M: Mode> FamilyProxy<M> {
         &self.records.published
     }
 
-    pub fn ignored_fates(&self) -> &IgnoredFates {
-        &self.records.ignored_fates
+    pub fn ignored_annotations(&self) -> &IgnoredAnnotations {
+        &self.records.ignored_annotations
     }
 
     pub fn service_ranges(&self) -> ServiceRanges {
@@ -299,7 +301,7 @@ impl<M: Mode> FamilyProxy<M> {
         let FamilyProxy { config, state, addresses, other_machines, mode, companions, records, .. } = self;
         records.checks.retain(|name| state.service_port(name).is_some());
         (records.summary, records.published) = (PlanSummary::default(), PublishedAddresses::default());
-        records.ignored_fates = IgnoredFates::default();
+        records.ignored_annotations = IgnoredAnnotations::default();
         let planner = Planner { config, state, addresses, other_machines };
         let plans = RecordingPlans { planner, records: RefCell::new(records) };
         companions.iter_mut().for_each(|companion| companion.full(addresses, &plans));
@@ -357,6 +359,7 @@ impl Planner<'_> {
             other_machines: self.other_machines,
             fates: FatePolicy::of(self.config),
             local_fallback: self.config.annotations.contains(&ServiceAnnotation::LocalFallback),
+            balancing: BalancingPolicy::of(self.config),
         };
         let mut plan = plan_service_port(&port, &endpoints, context);
         mutants::plan(self.state, &port, &endpoints, &mut plan);

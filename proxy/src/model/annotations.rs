@@ -1,6 +1,6 @@
 //! The annotations by which a Service asks this proxy for more than Kubernetes' rules.
 
-use super::FlowFate;
+use super::{FlowFate, LoadBalancing};
 
 /// The prefix of every such annotation. It is no domain: this project owns none.
 pub const ANNOTATION_PREFIX: &str = "svcproxy/";
@@ -11,16 +11,20 @@ pub enum ServiceAnnotation {
     FlowFate,
     /// Where external packets under policy Local go on a node without endpoints: `none` or `cluster`.
     LocalFallback,
+    /// [`LoadBalancing`].
+    LoadBalancing,
 }
 
 impl ServiceAnnotation {
-    pub const ALL: [ServiceAnnotation; 2] = [ServiceAnnotation::FlowFate, ServiceAnnotation::LocalFallback];
+    pub const ALL: [ServiceAnnotation; 3] =
+        [ServiceAnnotation::FlowFate, ServiceAnnotation::LocalFallback, ServiceAnnotation::LoadBalancing];
 
     /// Returns the name without [`ANNOTATION_PREFIX`].
     pub fn name(self) -> &'static str {
         match self {
             ServiceAnnotation::FlowFate => "flow-fate",
             ServiceAnnotation::LocalFallback => "local-fallback",
+            ServiceAnnotation::LoadBalancing => "load-balancing",
         }
     }
 
@@ -28,6 +32,7 @@ impl ServiceAnnotation {
         match self {
             ServiceAnnotation::FlowFate => "svcproxy/flow-fate",
             ServiceAnnotation::LocalFallback => "svcproxy/local-fallback",
+            ServiceAnnotation::LoadBalancing => "svcproxy/load-balancing",
         }
     }
 
@@ -44,6 +49,7 @@ impl ServiceAnnotation {
         match self {
             ServiceAnnotation::FlowFate => value.parse::<FlowFate>().map(drop),
             ServiceAnnotation::LocalFallback => local_fallback(value).map(drop),
+            ServiceAnnotation::LoadBalancing => value.parse::<LoadBalancing>().map(drop),
         }
     }
 }

@@ -2,6 +2,7 @@ mod annotations;
 mod changes;
 mod flow_fate;
 mod labels;
+mod load_balancing;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,6 +15,7 @@ pub use annotations::{ANNOTATION_PREFIX, ServiceAnnotation, local_fallback};
 pub use changes::{Batch, Change, ResourceVersions};
 pub use flow_fate::FlowFate;
 pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
+pub use load_balancing::LoadBalancing;
 
 /// A name of at most 24 bytes needs no memory of its own. A large cluster's names are kept some twenty times.
 pub type ShortString = CompactString;

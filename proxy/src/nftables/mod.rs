@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use change::NftChange;
 pub use element::{Element, ElementKey, ElementValue};
-pub use rule::{AddressSide, NftVerdict, Rule, Statement};
+pub use rule::{AddressSide, NftVerdict, Rule, SlotNumber, Statement};
 pub use set::{ElementKind, Set};
 
 /// A name, which many elements share.

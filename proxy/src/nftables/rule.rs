@@ -21,6 +21,15 @@ pub enum NftVerdict {
     Goto(Name),
 }
 
+/// The last field of an endpoint map's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotNumber {
+    /// A random number below this.
+    Random(u32),
+    /// A hash of fields, scaled to a number below `modulus`.
+    Jhash { of: &'static [KeyField], modulus: u32, seed: u32 },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statement {
     Range {
@@ -67,8 +76,9 @@ pub enum Statement {
     },
     /// Translates by a map. Without an element the next rule follows. Needs an earlier protocol match.
     TranslateBy {
-        /// The last field is a random number.
-        key: Vec<KeyField>,
+        /// The key's fields before the number.
+        key: &'static [KeyField],
+        number: SlotNumber,
         map: &'static str,
     },
     /// Needs an earlier protocol match.

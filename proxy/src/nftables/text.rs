@@ -7,7 +7,7 @@ use nf_tables::field::KeyField;
 use super::element::address;
 use super::{
     AddressSide, BaseHook, Chain, Element, ElementKey, ElementKind, ElementValue, Name, NftHook, NftVerdict, Rule, Set,
-    Statement,
+    SlotNumber, Statement,
 };
 use crate::model::{Family, Protocol};
 
@@ -135,9 +135,13 @@ fn type_text(field: KeyField, family: Family) -> String {
             Family::V6,
         ) => "ipv6_addr",
         (KeyField::Protocol, _) => "inet_proto",
-        (KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort, _) => {
-            "inet_service"
-        }
+        (
+            KeyField::SourcePort
+            | KeyField::DestinationPort
+            | KeyField::OriginalDestinationPort
+            | KeyField::ReplySourcePort,
+            _,
+        ) => "inet_service",
         (KeyField::Random(_), _) => "integer",
     }
     .to_owned()
@@ -148,6 +152,7 @@ fn field_text(field: KeyField, family: Family) -> String {
         KeyField::Source => format!("{} saddr", ip(family)),
         KeyField::Destination => format!("{} daddr", ip(family)),
         KeyField::Protocol => "meta l4proto".to_owned(),
+        KeyField::SourcePort => "th sport".to_owned(),
         KeyField::DestinationPort => "th dport".to_owned(),
         KeyField::OriginalDestination => format!("ct original {} daddr", ip(family)),
         KeyField::OriginalDestinationPort => "ct original proto-dst".to_owned(),
@@ -231,7 +236,10 @@ fn part_text(field: KeyField, part: &[u8]) -> String {
                 .find(|one| one.number() == number)
                 .map_or(number.to_string(), |one| one.to_string())
         }
-        KeyField::DestinationPort | KeyField::OriginalDestinationPort | KeyField::ReplySourcePort => {
+        KeyField::SourcePort
+        | KeyField::DestinationPort
+        | KeyField::OriginalDestinationPort
+        | KeyField::ReplySourcePort => {
             <[u8; 2]>::try_from(part).map(|bytes| u16::from_be_bytes(bytes).to_string()).unwrap_or_default()
         }
         KeyField::Random(_) => {
@@ -297,7 +305,9 @@ fn statement_text(statement: &Statement, family: Family) -> String {
             format!("update @{set} {{ {ip} saddr timeout {}s }}", timeout.as_secs())
         }
         Statement::Map { key, map } => format!("{} vmap @{map}", fields_text(key, family)),
-        Statement::TranslateBy { key, map } => format!("dnat {ip} to {} map @{map}", fields_text(key, family)),
+        Statement::TranslateBy { key, number, map } => {
+            format!("dnat {ip} to {} . {} map @{map}", fields_text(key, family), number_text(*number, family))
+        }
         Statement::Translate(to) => format!("dnat to {to}"),
         Statement::Masquerade => "masquerade fully-random".to_owned(),
         Statement::SourceNat(to) => format!("snat to {to} fully-random"),
@@ -305,6 +315,15 @@ fn statement_text(statement: &Statement, family: Family) -> String {
         Statement::Reject => "reject".to_owned(),
         Statement::Reset => "reject with tcp reset".to_owned(),
         Statement::Verdict(verdict) => verdict_text(verdict),
+    }
+}
+
+fn number_text(number: SlotNumber, family: Family) -> String {
+    match number {
+        SlotNumber::Random(modulus) => field_text(KeyField::Random(modulus), family),
+        SlotNumber::Jhash { of, modulus, seed } => {
+            format!("jhash {} mod {modulus} seed {seed:#x}", fields_text(of, family))
+        }
     }
 }
 

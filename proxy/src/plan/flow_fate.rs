@@ -1,19 +1,19 @@
 //! Which fate established TCP connections have when their endpoint stops serving. UDP flows are forgotten in any case
 //! ([`super::stale_flows`]).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::ServicePortPlan;
 use crate::config::{Config, Mode};
-use crate::model::{FlowFate, ObjectKey, Protocol, ServiceAnnotation, ServicePortName};
+use crate::model::{FlowFate, Protocol, ServiceAnnotation};
 use crate::state::State;
 use crate::state::service::ServicePort;
 
 /// The kernel's time-out of idle established TCP connections (`nf_ct_tcp_timeouts` in
 /// net/netfilter/nf_conntrack_proto_tcp.c).
 const KERNEL_ESTABLISHED: Duration = Duration::from_secs(5 * 24 * 3600);
+
+pub(super) const NOT_ALLOWED: &str = "serviceAnnotations (--service-annotations) does not allow it";
 
 /// Why a Service's annotation has no effect on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl FateIgnored {
 impl fmt::Display for FateIgnored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FateIgnored::NotAllowed => "serviceAnnotations (--service-annotations) does not allow it",
+            FateIgnored::NotAllowed => NOT_ALLOWED,
             FateIgnored::Iptables => {
                 "iptables mode keeps connections: its rules cannot tell which Service a connection to an endpoint belongs to"
             }
@@ -84,24 +84,6 @@ pub fn memory(config: &Config, state: &State) -> Option<Duration> {
     let may_end = policy.node != FlowFate::Keep || policy.ignored.is_none() && state.flow_fate_asked();
     let established = config.conntrack.tcp_established;
     may_end.then_some(if established.is_zero() { KERNEL_ESTABLISHED } else { established })
-}
-
-/// Service ports whose Service's annotation is ignored.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IgnoredFates(BTreeMap<ServicePortName, FateIgnored>);
-
-impl IgnoredFates {
-    /// Records a plan; `None`: the service port was deleted.
-    pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
-        match plan.and_then(|plan| plan.fate_ignored) {
-            Some(why) => drop(self.0.insert(name.clone(), why)),
-            None => drop(self.0.remove(name)),
-        }
-    }
-
-    pub fn by_service(&self) -> BTreeMap<&ObjectKey, FateIgnored> {
-        self.0.iter().map(|(name, why)| (&name.service, *why)).collect()
-    }
 }
 
 #[cfg(test)]

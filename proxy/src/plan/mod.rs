@@ -6,7 +6,10 @@ pub mod backends;
 pub mod conntrack_index;
 pub mod flow_fate;
 pub mod health;
+pub mod ignored_annotations;
+pub mod load_balancing;
 pub mod lost_flows;
+pub mod maglev;
 pub mod node;
 pub mod other_machines;
 pub mod service_port;
@@ -18,10 +21,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::model::{Family, FlowFate, Frontend, Protocol, ServicePortName};
+use crate::model::{Family, FlowFate, Frontend, LoadBalancing, Protocol, ServicePortName};
 
 pub use backends::HintsIgnored;
 pub use flow_fate::FateIgnored;
+use ignored_annotations::AnnotationIgnored;
+pub use load_balancing::BalancingIgnored;
 pub use node::{ServiceRanges, plan_node, service_ranges};
 pub use service_port::plan_service_port;
 
@@ -124,7 +129,8 @@ pub struct ServicePortPlan {
     /// serving endpoints for TCP unless its fate is [`FlowFate::Keep`].
     pub serving: Vec<SocketAddr>,
     pub flow_fate: FlowFate,
-    pub fate_ignored: Option<FateIgnored>,
+    pub load_balancing: LoadBalancing,
+    pub annotations_ignored: Vec<AnnotationIgnored>,
     pub affinity: Option<Duration>,
     /// `None`: another Service has the cluster IP.
     pub internal: Option<ClusterIpFrontend>,

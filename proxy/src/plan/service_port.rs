@@ -3,6 +3,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::backends::{ChosenBackends, choose, ready_local};
 use super::flow_fate::FatePolicy;
+use super::ignored_annotations::AnnotationIgnored;
+use super::load_balancing::BalancingPolicy;
 use super::stale_flows::{keeps_flows, needs_conntrack_cleanup};
 use super::{
     AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, HealthCheck,
@@ -24,6 +26,7 @@ pub struct PlanContext<'a> {
     pub fates: FatePolicy,
     /// Whether the annotation about a fallback has an effect.
     pub local_fallback: bool,
+    pub balancing: BalancingPolicy,
 }
 
 pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: PlanContext<'_>) -> ServicePortPlan {
@@ -35,6 +38,12 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
         .externally_accessible()
         .then(|| plan_external(port, &backends, external_policy, external_verdict, context));
     let (flow_fate, fate_ignored) = context.fates.decide(port);
+    let (load_balancing, balancing_ignored) = context.balancing.decide(port);
+    let annotations_ignored = [
+        fate_ignored.map(AnnotationIgnored::FlowFate),
+        balancing_ignored.map(AnnotationIgnored::LoadBalancing),
+        (port.local_fallback && !context.local_fallback).then_some(AnnotationIgnored::LocalFallback),
+    ];
     let short_circuits = external.as_ref().is_some_and(|external| external.short_circuit.is_some());
     ServicePortPlan {
         name: port.name.clone(),
@@ -59,7 +68,8 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
         hairpins: hairpins(&backends, endpoints, short_circuits),
         serving: serving(port.name.protocol, flow_fate, endpoints),
         flow_fate,
-        fate_ignored,
+        load_balancing,
+        annotations_ignored: annotations_ignored.into_iter().flatten().collect(),
         cluster_backends: backends.cluster,
         local_backends: backends.local,
     }

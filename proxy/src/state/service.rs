@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 pub use crate::model::Frontend;
 use crate::model::{
-    Family, FlowFate, LABEL_PROXY_NAME, ObjectKey, Protocol, ServiceAnnotation, ServicePortName, local_fallback,
-    parse_ip,
+    Family, FlowFate, LABEL_PROXY_NAME, LoadBalancing, ObjectKey, Protocol, ServiceAnnotation, ServicePortName,
+    local_fallback, parse_ip,
 };
 
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
@@ -42,6 +42,8 @@ pub struct ServicePort {
     pub flow_fate: Option<FlowFate>,
     /// Whether an annotation asks for other nodes' endpoints where external policy Local finds none.
     pub local_fallback: bool,
+    /// The annotation's.
+    pub load_balancing: Option<LoadBalancing>,
 }
 
 impl ServicePort {
@@ -106,9 +108,10 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
     source_ranges.dedup();
 
     let annotations = service.metadata.annotations.as_ref();
-    let annotation = |annotation: ServiceAnnotation| annotations.and_then(|all| all.get(annotation.key()));
-    let flow_fate = annotation(ServiceAnnotation::FlowFate).and_then(|value| value.parse().ok());
-    let local_fallback = annotation(ServiceAnnotation::LocalFallback).is_some_and(|v| local_fallback(v) == Ok(true));
+    let value = |annotation: ServiceAnnotation| annotations.and_then(|all| all.get(annotation.key()));
+    let flow_fate = value(ServiceAnnotation::FlowFate).and_then(|value| value.parse().ok());
+    let local_fallback = value(ServiceAnnotation::LocalFallback).is_some_and(|value| local_fallback(value) == Ok(true));
+    let load_balancing = value(ServiceAnnotation::LoadBalancing).and_then(|value| value.parse().ok());
 
     let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
         name,
@@ -124,6 +127,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         health_check_node_port: health_check_node_port(spec),
         flow_fate,
         local_fallback,
+        load_balancing,
     };
     let ports = spec.ports.iter().flatten();
     let mut ports: Vec<ServicePort> = ports

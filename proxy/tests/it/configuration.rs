@@ -11,7 +11,7 @@ use svcproxy::config::{
 };
 use svcproxy::kernel::ipvs::Timeouts;
 use svcproxy::kubeproxy_config::{self, KubeProxyConfiguration};
-use svcproxy::model::{Family, FlowFate};
+use svcproxy::model::{Family, FlowFate, LoadBalancing};
 
 #[derive(Parser)]
 struct TestCommandLine {
@@ -137,7 +137,7 @@ fn every_field_reaches_the_proxy() {
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
          tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n\
-         featureGates: {{AllowServiceExternalIPs: false}}\nflowFate: keep\nserviceAnnotations: []\n\
+         featureGates: {{AllowServiceExternalIPs: false}}\nflowFate: keep\nloadBalancing: random\nserviceAnnotations: []\n\
          noMasqueradeCIDRs: [10.244.0.0/16]\nmasqueradeSource: 172.18.0.2\n\
          restartOnConfigChange: true\n\
          stateFile: {{path: /var/lib/svcproxy/state, maxAge: 2h}}\n"
@@ -196,6 +196,8 @@ fn every_field_reaches_the_proxy() {
         port_range: "9000-9009".parse().unwrap(),
         flowtable: false,
         flow_fate: FlowFate::Keep,
+        load_balancing: LoadBalancing::Random,
+        kernel_hashes: true,
         annotations: BTreeSet::new(),
         state_file: Some(StateFile { path: "/var/lib/svcproxy/state".into(), max_age: Duration::from_secs(7200) }),
         restart_on_config_change: true,

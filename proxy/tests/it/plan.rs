@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flow_fate::FatePolicy;
+use svcproxy::plan::ignored_annotations::AnnotationIgnored;
+use svcproxy::plan::load_balancing::BalancingPolicy;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::PlanContext;
 use svcproxy::plan::stale_flows::servers;
@@ -56,6 +58,7 @@ fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> Pl
         other_machines: &NONE,
         fates: FatePolicy::default(),
         local_fallback: true,
+        balancing: BalancingPolicy::default(),
     }
 }
 
@@ -171,8 +174,14 @@ fn a_fallback_makes_policy_local_cluster_where_the_node_has_no_endpoint() {
     assert_eq!(fallen.internal.unwrap().action.verdict, FrontendVerdict::Drop, "external policy only");
     assert!(fallen.no_local_endpoints.internal && !fallen.no_local_endpoints.external);
     assert_eq!(fallen.health_check.unwrap().local_ready, [] as [IpAddr; 0], "load balancers still prefer other nodes");
-    let cluster = ServicePort { external_policy: TrafficPolicy::Cluster, ..without };
+    let cluster = ServicePort { external_policy: TrafficPolicy::Cluster, ..without.clone() };
     assert_eq!(fallen.external, plan(&cluster, &["there:2:ready"]).external);
+
+    let node = NodeInfo::default();
+    let context = PlanContext { local_fallback: false, ..context(&node, None, false) };
+    let not_allowed = plan_service_port(&asked, &[endpoint("there:2:ready")], context);
+    assert_eq!(not_allowed.annotations_ignored, [AnnotationIgnored::LocalFallback]);
+    assert_eq!(not_allowed.external, plan(&without, &["there:2:ready"]).external);
 }
 
 #[test]

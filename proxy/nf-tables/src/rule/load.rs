@@ -117,6 +117,19 @@ pub enum Numgen {
     Random = 1,
 }
 
+/// `jhash` (`include/linux/jhash.h`) of a register's bytes, scaled to a number below `modulus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Jhash {
+    /// The first register.
+    pub from: Register,
+    /// Bytes, with the padding of each field to four bytes.
+    pub length: u32,
+    /// The end of the numbers.
+    pub modulus: u32,
+    /// Initial value; the kernel would draw one.
+    pub seed: u32,
+}
+
 /// `register = (register & mask) ^ xor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bitwise<'a> {
@@ -216,6 +229,19 @@ impl Rule {
             writer.be32(2, modulus);
             writer.be32(3, kind as u32);
             writer.be32(4, offset);
+        })
+    }
+
+    /// Loads a hash (`enum nft_hash_attributes`).
+    pub fn jhash(&mut self, hash: Jhash, to: Register) -> &mut Rule {
+        self.expression("hash", |writer| {
+            writer.be32(1, hash.from.0);
+            writer.be32(2, to.0);
+            writer.be32(3, hash.length);
+            writer.be32(4, hash.modulus);
+            writer.be32(5, hash.seed);
+            // `NFT_HASH_JENKINS`.
+            writer.be32(7, 0);
         })
     }
 

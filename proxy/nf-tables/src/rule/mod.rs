@@ -8,7 +8,7 @@ use crate::error::EncodeError;
 use crate::netlink::AttributeWriter;
 
 pub use action::{Nat, NatKind, Reject, SetUpdate};
-pub use load::{Bitwise, FibResult, Lookup, Numgen, PayloadBase, Register};
+pub use load::{Bitwise, FibResult, Jhash, Lookup, Numgen, PayloadBase, Register};
 pub use load::{CtDirection, CtKey, FIB_DESTINATION, FIB_SOURCE, MetaKey};
 pub use test::CmpOp;
 

@@ -1,8 +1,8 @@
 use crate::support::inside;
 use nf_tables::{
-    BaseChain, Batch, Bitwise, ChainPolicy, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, Family, FibResult, Lookup,
-    MapData, MetaKey, Nat, NatKind, NfHook, NfSocket, NfVerdict, Numgen, PayloadBase, Register, Reject, Rule, SetFlags,
-    SetSpec, SetUpdate, Table, canonical, expressions,
+    BaseChain, Batch, Bitwise, ChainPolicy, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, Family, FibResult, Jhash,
+    Lookup, MapData, MetaKey, Nat, NatKind, NfHook, NfSocket, NfVerdict, Numgen, PayloadBase, Register, Reject, Rule,
+    SetFlags, SetSpec, SetUpdate, Table, canonical, expressions,
 };
 
 const R1: Register = Register::R1;
@@ -37,6 +37,10 @@ const FORMS: &[(&str, Write)] = &[
         rule.numgen(Numgen::Random, 3, 0, R1).numgen(Numgen::Increment, 3, 7, R1);
         rule.cmp(R1, CmpOp::Less, &9u32.to_ne_bytes()).cmp(R1, CmpOp::GreaterOrEqual, &1u32.to_ne_bytes());
         rule.cmp(R1, CmpOp::Greater, &[0; 4]).cmp(R1, CmpOp::LessOrEqual, &9u32.to_ne_bytes());
+    }),
+    ("pre", |rule, _| {
+        rule.payload(PayloadBase::Network, 12, 4, R1).payload(PayloadBase::Transport, 0, 2, Register::word(1));
+        rule.jhash(Jhash { from: R1, length: 8, modulus: 1021, seed: 5 }, R1).cmp(R1, CmpOp::Equal, &[0; 4]);
     }),
     ("pre", |rule, _| {
         rule.payload(PayloadBase::Network, 12, 4, R1).lookup(R1, Lookup::set("set"));

@@ -2,15 +2,16 @@
 
 use nf_tables::field::{self, KeyField};
 use nf_tables::{
-    BaseChain, Bitwise, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, FibResult, Lookup, MapData, MetaKey, Nat, NatKind,
-    Register, Reject, SetFlags, SetSpec, SetUpdate, canonical,
+    BaseChain, Bitwise, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, FibResult, Jhash, Lookup, MapData, MetaKey, Nat,
+    NatKind, Register, Reject, SetFlags, SetSpec, SetUpdate, canonical,
 };
 
 use super::{RuleFingerprint, SetShape};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{
-    AddressSide, BaseHook, Element, ElementKey, ElementKind, ElementValue, NftHook, NftVerdict, Rule, Set, Statement,
+    AddressSide, BaseHook, Element, ElementKey, ElementKind, ElementValue, NftHook, NftVerdict, Rule, Set, SlotNumber,
+    Statement,
 };
 
 const LOCAL: u32 = 2;
@@ -107,8 +108,9 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
             field::load(key, of_kernel(family), out);
             out.lookup(r1, Lookup::map(map, Register::VERDICT));
         }
-        Statement::TranslateBy { key, map } => {
+        Statement::TranslateBy { key, number, map } => {
             field::load(key, of_kernel(family), out);
+            load_number(*number, field::length(key, of_kernel(family)) / 4, family, out);
             out.lookup(r1, Lookup::map(map, r1));
             let port = Register::word(KeyField::Destination.length(of_kernel(family)).div_ceil(4));
             out.nat(translation(family, port, 0));
@@ -138,6 +140,18 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         }
         Statement::Verdict(verdict) => {
             out.verdict(verdict_of(verdict));
+        }
+    }
+}
+
+/// Loads the number into the register of four bytes `word`, and uses those after it.
+fn load_number(number: SlotNumber, word: u32, family: Family, out: &mut nf_tables::Rule) {
+    let (to, of_kernel) = (Register::word(word), of_kernel(family));
+    match number {
+        SlotNumber::Random(modulus) => KeyField::Random(modulus).load(of_kernel, out, to),
+        SlotNumber::Jhash { of, modulus, seed } => {
+            field::load_from(word, of, of_kernel, out);
+            out.jhash(Jhash { from: to, length: field::length(of, of_kernel), modulus, seed }, to);
         }
     }
 }

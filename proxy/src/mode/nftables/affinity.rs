@@ -9,6 +9,7 @@ use nf_tables::field::KeyField;
 use super::endpoint_index::{EndpointIndex, IndexedEndpoints};
 use super::objects::AffinityObjects;
 use super::shared_chains::{ChainRole, cluster_ip_rules, local_rules};
+use super::slots::SlotChoice;
 use crate::mode::iptables_family::rules::names::hash;
 use crate::model::ServicePortName;
 use crate::mutants;
@@ -44,7 +45,11 @@ impl<'a> AffinityRenderer<'a> {
             }
             ChainRole::Local { local, .. } => {
                 let to_all = self.drawn(BackendSet::Cluster);
-                ("external", local_rules(self.node, to_all), (local > 0).then_some(BackendSet::Local))
+                (
+                    "external",
+                    local_rules(self.node, to_all),
+                    (local != SlotChoice::Random(0)).then_some(BackendSet::Local),
+                )
             }
         };
         let last = last.map(|set| self.drawn(set));

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use super::endpoint_index::{EndpointIndex, IndexedEndpoints, assign};
@@ -8,7 +8,7 @@ use crate::model::Protocol;
 use crate::nftables::{Element, ElementKey, ElementValue};
 use crate::plan::lost_flows::LostFlow;
 use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
-use crate::plan::{BackendSet, ServicePortPlan};
+use crate::plan::{BackendSet, ServicePortPlan, maglev};
 
 /// Elements by set.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl FoundElements {
 
     /// Gives endpoints the indexes of the existing table.
     pub(super) fn number(&self, objects: &mut NftServiceObjects, plan: &ServicePortPlan) {
-        if self.0.is_empty() {
+        if self.0.is_empty() || objects.is_hashed() {
             return;
         }
         let found = |set| objects.numbered(set).map(|(map, key)| self.endpoints(map, key)).unwrap_or_default();
@@ -55,7 +55,12 @@ impl FoundElements {
             ElementValue::Endpoint(endpoint) => endpoint.as_endpoint(),
             ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) => None,
         };
-        (0..).map_while(at).collect()
+        let endpoints: IndexedEndpoints = (0..).map_while(at).collect();
+        // An endpoint with several numbers is in a table of consistent hashing, whose numbers are slots.
+        let mut seen = BTreeSet::new();
+        let is_table =
+            endpoints.count() >= maglev::slots(0).into() && !endpoints.iter().all(|endpoint| seen.insert(endpoint));
+        if is_table { IndexedEndpoints::default() } else { endpoints }
     }
 
     /// Returns the elements to remove and to add. `wanted` has no duplicates.

@@ -78,10 +78,10 @@ const FILTER: i32 = 0;
 const PRE_DNAT: i32 = DSTNAT - 10;
 
 const ADDRESS: &[KeyField] = &[KeyField::Destination];
-const FRONTEND: &[KeyField] = &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort];
+pub(super) const FRONTEND: &[KeyField] = &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort];
 const FRONTEND_AND_SOURCE: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
-const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
+pub(super) const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
 const PAIR: &[KeyField] = &[KeyField::Source, KeyField::Destination];
 const FLOW: &[KeyField] = &[
     KeyField::OriginalDestination,
@@ -89,7 +89,8 @@ const FLOW: &[KeyField] = &[
     KeyField::ReplySource,
     KeyField::ReplySourcePort,
 ];
-/// Sets declare the random number with `typeof`; its modulus does not matter there.
+/// Sets declare the number with `typeof`; whether it is random, and its modulus, do not matter there. `nft` 1.0.6 ends by a
+/// segmentation fault when it lists a set of `jhash`.
 const FRONTEND_SLOT: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
 const NODEPORT_SLOT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];

@@ -2,7 +2,8 @@
 //! elements; its kernel cost does not depend on the number of services.
 //!
 //! [`layout`] holds the fixed objects, [`shared_chains`] the chains of service ports with the same number of endpoints.
-//! [`objects`] renders one service port, [`affinity`] its session affinity. [`endpoint_index`] gives endpoints indexes.
+//! [`objects`] renders one service port, [`affinity`] its session affinity. [`endpoint_index`] gives endpoints indexes,
+//! [`slots`] the slots of consistent hashing.
 //! [`ledger`] and [`programmed`] record what was sent, [`found_elements`] what existed at a start, [`desired_table`]
 //! the change between them. [`syncer`] runs the syncs.
 
@@ -17,5 +18,6 @@ pub mod objects;
 mod probe;
 mod programmed;
 pub mod shared_chains;
+pub mod slots;
 pub mod syncer;
 pub mod text;

@@ -2,7 +2,7 @@
 //! the memory.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -10,6 +10,7 @@ use super::affinity::AffinityRenderer;
 use super::endpoint_index::{EndpointIndex, assign};
 use super::layout;
 use super::shared_chains::{ChainRole, FrontendKind, SharedChain, cluster_ip_rules};
+use super::slots::{SlotChoice, SlotTables};
 use crate::model::Protocol;
 use crate::nftables::{Chain, Element, ElementKey, ElementValue, Name, NftVerdict, Set};
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan};
@@ -25,6 +26,8 @@ pub struct NftServiceObjects {
     elements: Vec<Element>,
     own: Option<Box<AffinityObjects>>,
     pub slots: EndpointIndex,
+    /// `None`: endpoints are drawn.
+    tables: Option<Box<SlotTables>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -111,19 +114,20 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &EndpointIndex) -
         cluster: assign(&before.cluster, &plan.cluster_backends),
         local: assign(&before.local, &plan.local_backends),
     };
+    let tables = SlotTables::new(plan.load_balancing, &slots);
     let affinity = plan.affinity.map(|timeout| AffinityRenderer::new(plan, node, timeout));
     let marks_cluster_ips = !cluster_ip_rules(node).is_empty();
     let relays_localhost = node.node_port_relay.is_some();
     let (frontends, elements) = (Vec::new(), Vec::new());
     let mut writer =
-        ElementRenderer { plan, slots, affinity, marks_cluster_ips, relays_localhost, frontends, elements };
+        ElementRenderer { plan, slots, tables, affinity, marks_cluster_ips, relays_localhost, frontends, elements };
     if let Some(internal) = &plan.internal {
         writer.add_frontend(FrontendAddress::Address(internal.address), internal.action, None);
     }
     if let Some(external) = &plan.external {
         writer.external(external);
     }
-    let ElementRenderer { slots, affinity, frontends, mut elements, .. } = writer;
+    let ElementRenderer { slots, tables, affinity, frontends, mut elements, .. } = writer;
     elements.sort_unstable();
     elements.dedup();
     NftServiceObjects {
@@ -134,6 +138,7 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &EndpointIndex) -
         elements,
         own: affinity.map(|affinity| Box::new(affinity.objects(&slots))),
         slots,
+        tables: tables.map(Box::new),
     }
 }
 
@@ -173,7 +178,7 @@ impl NftServiceObjects {
             }),
         });
         let numbered = move |map, set: Option<BackendSet>| {
-            let endpoints = set.into_iter().flat_map(|set| self.slots.of(set).numbered());
+            let endpoints = set.into_iter().flat_map(|set| self.numbered_endpoints(set));
             endpoints.map(move |(number, endpoint)| Element {
                 set: map,
                 key: key.number(number),
@@ -204,6 +209,18 @@ impl NftServiceObjects {
         self.own.as_deref()
     }
 
+    fn numbered_endpoints(&self, set: BackendSet) -> impl Iterator<Item = (u32, SocketAddr)> + '_ {
+        let tables = self.tables.as_ref().filter(|tables| tables.choice(set).is_some());
+        let slots = tables.into_iter().flat_map(move |tables| tables.numbered(set, &self.slots));
+        let drawn = tables.is_none().then(|| self.slots.of(set).numbered());
+        slots.chain(drawn.into_iter().flatten())
+    }
+
+    /// Whether elements belong to slots of a table, and not to endpoints' indexes.
+    pub fn is_hashed(&self) -> bool {
+        self.tables.is_some()
+    }
+
     /// Returns a backend set's map, and the map's key without the index.
     pub fn numbered(&self, set: BackendSet) -> Option<(&'static str, ElementKey)> {
         self.frontends.iter().find_map(|frontend| {
@@ -226,6 +243,7 @@ fn key(address: FrontendAddress, protocol: Protocol, port: u16) -> ElementKey {
 struct ElementRenderer<'a> {
     plan: &'a ServicePortPlan,
     slots: EndpointIndex,
+    tables: Option<SlotTables>,
     affinity: Option<AffinityRenderer<'a>>,
     /// Whether packets to cluster IPs are masqueraded for any source.
     marks_cluster_ips: bool,
@@ -282,6 +300,11 @@ impl ElementRenderer<'_> {
         self.frontends.push(FrontendElements { address, is_cluster_ip: external.is_none(), no_endpoints, dispatch });
     }
 
+    fn choice(&self, set: BackendSet) -> SlotChoice {
+        let hashed = self.tables.as_ref().and_then(|tables| tables.choice(set));
+        hashed.unwrap_or_else(|| SlotChoice::Random(self.slots.of(set).count()))
+    }
+
     fn dispatch(
         &mut self,
         address: FrontendAddress,
@@ -290,13 +313,14 @@ impl ElementRenderer<'_> {
         masquerade: Masquerade,
         is_external: bool,
     ) -> Option<Dispatch> {
-        let count = |set: Option<BackendSet>| set.map_or(0, |set| self.slots.of(set).count());
-        let role = match (count(picked), count(short_circuit), masquerade) {
-            (0, 0, _) => return None,
-            (local, all, _) if all > 0 => ChainRole::Local { local, all },
-            (count, _, Masquerade::Always) if is_external => ChainRole::External(count),
-            (count, ..) if !is_external && self.marks_cluster_ips => ChainRole::ClusterIp(count),
-            (count, ..) => ChainRole::Pick(count),
+        const NONE: SlotChoice = SlotChoice::Random(0);
+        let choice = |set: Option<BackendSet>| set.map_or(NONE, |set| self.choice(set));
+        let role = match (choice(picked), choice(short_circuit), masquerade) {
+            (NONE, NONE, _) => return None,
+            (local, all, _) if all != NONE => ChainRole::Local { local, all },
+            (choice, _, Masquerade::Always) if is_external => ChainRole::External(choice),
+            (choice, ..) if !is_external && self.marks_cluster_ips => ChainRole::ClusterIp(choice),
+            (choice, ..) => ChainRole::Pick(choice),
         };
         let (chain, shared) = match &mut self.affinity {
             Some(affinity) => (affinity.entry(role, picked), None),

@@ -7,7 +7,8 @@ use super::layout;
 use super::ledger::ElementLedger;
 use super::objects::render;
 use super::shared_chains::{ChainRole, FrontendKind, SharedChain};
-use crate::model::{Family, FlowFate, ObjectKey, Protocol, ServicePortName, ShortString};
+use super::slots::SlotChoice;
+use crate::model::{Family, FlowFate, LoadBalancing, ObjectKey, Protocol, ServicePortName, ShortString};
 use crate::nftables::NftChange;
 use crate::nftables::change::TableAction;
 use crate::plan::{
@@ -24,7 +25,8 @@ pub fn probe(family: Family) -> NftChange {
     let wanted = DesiredTable::new(&node, &ledger, &[]);
     let mut change = wanted.create_table(TableAction::Make).change;
     for kind in [FrontendKind::Address, FrontendKind::NodePort] {
-        for role in [ChainRole::External(2), ChainRole::Local { local: 2, all: 3 }] {
+        let [two, three] = [2, 3].map(SlotChoice::Random);
+        for role in [ChainRole::External(two), ChainRole::Local { local: two, all: three }] {
             let all = SharedChain { kind, protocol: Protocol::Tcp, role }.with_targets();
             change.add_chains.extend(all.map(|shared| (shared.name(), shared.chain(&node))));
         }
@@ -33,6 +35,20 @@ pub fn probe(family: Family) -> NftChange {
     // Without base chains no packet passes the table.
     change.add_chains.retain(|_, chain| chain.base.is_none());
     change
+}
+
+/// Returns a change with a rule of consistent hashing, to test whether the kernel has the expression `hash`.
+pub fn hash_probe(family: Family) -> NftChange {
+    let node = layout::probe_node(family);
+    let role = ChainRole::Pick(SlotChoice::Hash { slots: 2, with_port: true });
+    let chain = SharedChain { kind: FrontendKind::Address, protocol: Protocol::Tcp, role };
+    let sets = layout::sets(&node, |_| 1).into_iter().filter(|(name, _)| *name == layout::SERVICE_ENDPOINTS);
+    NftChange {
+        table: TableAction::Make,
+        add_sets: sets.map(|(name, set)| (name.into(), set)).collect(),
+        add_chains: [(chain.name(), chain.chain(&node))].into(),
+        ..NftChange::default()
+    }
 }
 
 fn probed(family: Family) -> ServicePortPlan {
@@ -55,7 +71,8 @@ fn probed(family: Family) -> ServicePortPlan {
         hairpins: vec![range.network()],
         serving: Vec::new(),
         flow_fate: FlowFate::Keep,
-        fate_ignored: None,
+        load_balancing: LoadBalancing::Random,
+        annotations_ignored: Vec::new(),
         affinity: Some(Duration::from_secs(1)),
         internal: Some(ClusterIpFrontend { address: range.network(), action }),
         external: Some(ExternalFrontends {

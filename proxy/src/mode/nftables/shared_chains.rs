@@ -1,10 +1,9 @@
-//! Shared chains: one per number of endpoints and protocol.
+//! Shared chains: one per protocol and number of endpoints, or size of their table.
 
 use std::fmt;
 
-use nf_tables::field::KeyField;
-
 use super::layout;
+use super::slots::SlotChoice;
 use crate::model::Protocol;
 use crate::mutants;
 use crate::nftables::{AddressSide, Chain, Name, NftVerdict, Rule, Statement};
@@ -26,18 +25,18 @@ pub struct SharedChain {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainRole {
-    /// Picks an endpoint, each with the same probability.
-    Pick(u32),
-    PickShortCircuit(u32),
+    /// Picks an endpoint.
+    Pick(SlotChoice),
+    PickShortCircuit(SlotChoice),
     /// Masquerades sources other than pods (or all), and picks an endpoint.
-    ClusterIp(u32),
+    ClusterIp(SlotChoice),
     /// Masquerades, and picks an endpoint.
-    External(u32),
+    External(SlotChoice),
     /// Policy Local: pods and the node get any endpoint, other sources a local one. Without local endpoints the filter
     /// drops other sources' packets.
     Local {
-        local: u32,
-        all: u32,
+        local: SlotChoice,
+        all: SlotChoice,
     },
 }
 
@@ -66,7 +65,7 @@ impl SharedChain {
         let targets = match self.role {
             ChainRole::Pick(_) | ChainRole::PickShortCircuit(_) => [None, None],
             ChainRole::ClusterIp(count) | ChainRole::External(count) => [other(ChainRole::Pick(count)), None],
-            ChainRole::Local { local: 0, all } => [None, other(ChainRole::PickShortCircuit(all))],
+            ChainRole::Local { local: SlotChoice::Random(0), all } => [None, other(ChainRole::PickShortCircuit(all))],
             ChainRole::Local { local, all } => [other(ChainRole::Pick(local)), other(ChainRole::PickShortCircuit(all))],
         };
         targets.into_iter().flatten().chain([self])
@@ -75,19 +74,18 @@ impl SharedChain {
     /// Returns the chains for one endpoint fewer and one more. They are made ahead, because a new chain with a lookup
     /// makes the kernel walk the whole map.
     pub fn neighbours(self) -> impl Iterator<Item = SharedChain> {
-        let (fewer, more) = match self.role {
-            ChainRole::Pick(count) => {
-                (count.checked_sub(1).map(ChainRole::Pick), count.checked_add(1).map(ChainRole::Pick))
+        let (role, count): (fn(SlotChoice) -> ChainRole, u32) = match self.role {
+            ChainRole::Pick(SlotChoice::Random(count)) => (ChainRole::Pick, count),
+            ChainRole::PickShortCircuit(SlotChoice::Random(count)) => (ChainRole::PickShortCircuit, count),
+            // Tables seldom change their size.
+            ChainRole::Pick(SlotChoice::Hash { .. }) | ChainRole::PickShortCircuit(SlotChoice::Hash { .. }) => {
+                (ChainRole::Pick, 0)
             }
-            ChainRole::PickShortCircuit(count) => (
-                count.checked_sub(1).map(ChainRole::PickShortCircuit),
-                count.checked_add(1).map(ChainRole::PickShortCircuit),
-            ),
-            ChainRole::ClusterIp(_) | ChainRole::External(_) | ChainRole::Local { .. } => (None, None),
+            ChainRole::ClusterIp(_) | ChainRole::External(_) | ChainRole::Local { .. } => (ChainRole::Pick, 0),
         };
-        let both = [fewer, more].into_iter().flatten();
-        let some = both.filter(|role| !matches!(role, ChainRole::Pick(0) | ChainRole::PickShortCircuit(0)));
-        some.map(move |role| SharedChain { role, ..self })
+        let both = [count.checked_sub(1), count.checked_add(1).filter(|_| count > 0)];
+        let some = both.into_iter().flatten().filter(|count| *count > 0);
+        some.map(move |count| SharedChain { role: role(SlotChoice::Random(count)), ..self })
     }
 
     pub fn chain(self, node: &NodePlan) -> Chain {
@@ -98,8 +96,8 @@ impl SharedChain {
 
     fn unaltered_chain(self, node: &NodePlan) -> Chain {
         match self.role {
-            ChainRole::Pick(count) => Chain::new("", vec![self.pick(count, self.maps().0)]),
-            ChainRole::PickShortCircuit(count) => Chain::new("", vec![self.pick(count, self.maps().1)]),
+            ChainRole::Pick(choice) => Chain::new("", vec![self.pick(choice, self.maps().0)]),
+            ChainRole::PickShortCircuit(choice) => Chain::new("", vec![self.pick(choice, self.maps().1)]),
             ChainRole::ClusterIp(count) => {
                 let mut rules = cluster_ip_rules(node);
                 rules.push(self.goto(ChainRole::Pick(count)));
@@ -111,7 +109,7 @@ impl SharedChain {
             }
             ChainRole::Local { local, all } => {
                 let mut rules = local_rules(node, self.name_of(ChainRole::PickShortCircuit(all)));
-                rules.extend((local > 0).then(|| self.goto(ChainRole::Pick(local))));
+                rules.extend((local != SlotChoice::Random(0)).then(|| self.goto(ChainRole::Pick(local))));
                 Chain::new("", rules)
             }
         }
@@ -132,13 +130,12 @@ impl SharedChain {
         Rule::new([Statement::Verdict(NftVerdict::Goto(self.name_of(role)))])
     }
 
-    fn pick(self, count: u32, map: &'static str) -> Rule {
-        let address = (self.kind == FrontendKind::Address).then_some(KeyField::Destination);
-        let key = address
-            .into_iter()
-            .chain([KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(count)])
-            .collect();
-        Rule::new([Statement::Protocol(self.protocol), Statement::TranslateBy { key, map }])
+    fn pick(self, choice: SlotChoice, map: &'static str) -> Rule {
+        let key = match self.kind {
+            FrontendKind::Address => layout::FRONTEND,
+            FrontendKind::NodePort => layout::NODEPORT,
+        };
+        Rule::new([Statement::Protocol(self.protocol), Statement::TranslateBy { key, number: choice.number(), map }])
     }
 }
 

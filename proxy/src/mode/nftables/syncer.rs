@@ -10,7 +10,7 @@ use super::found_elements::FoundElements;
 use super::layout;
 use super::ledger::ElementLedger;
 use super::objects::{NftServiceObjects, render};
-pub use super::probe::probe;
+pub use super::probe::{hash_probe, probe};
 use super::programmed::ProgrammedTable;
 use crate::config::NodeAddresses;
 use crate::kernel::nftables::{ListedTable, NftTable, NftTableError, TableQuery, TableState};
