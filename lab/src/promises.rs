@@ -49,9 +49,11 @@ impl Promise {
         match self.id {
             "drain" | "port-reuse" | "strict-arp" | "other-port-of-vip" | "one-list-per-server" => mode == Mode::Ipvs,
             "next-endpoint" | "not-relayed" => mode == Mode::Userspace,
-            "flowtable" | "localhost-listeners" | "other-port-of-cluster-ip" | "unused-cluster-ip" => {
-                mode == Mode::Nftables
-            }
+            "consistent-hash"
+            | "flowtable"
+            | "localhost-listeners"
+            | "other-port-of-cluster-ip"
+            | "unused-cluster-ip" => mode == Mode::Nftables,
             "flow-fate" | "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
             "no-masquerade" => matches!(mode, Mode::Iptables | Mode::Nftables),
             "masquerade-source" => mode != Mode::Userspace,
@@ -123,6 +125,7 @@ const RULES: [(u16, Rule); 55] = [
     (401, Rule::Even),
     (402, Rule::Scheduled),
     (403, Rule::Affinity),
+    (404, Rule::ConsistentHash),
     (501, Rule::Kept),
     (502, Rule::Hairpin),
     (503, Rule::OffCluster),

@@ -3,8 +3,10 @@ use std::collections::BTreeSet;
 use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::masquerade;
+use crate::modes::Balancing;
 use crate::promise::{Backend, Delivery, PromisedAffinity, PromisedReply, Share};
 use crate::rules::{Reasons, Rule};
+use crate::settings::LoadBalancing;
 use crate::world::{Objects, World};
 
 pub(crate) fn deliver(
@@ -15,8 +17,14 @@ pub(crate) fn deliver(
     reasons: &mut Reasons,
 ) -> Delivery {
     let ServicePacket { port, arrival, semantics, .. } = case;
-    let even = semantics.balancing.is_even();
-    reasons.add(if even { Rule::Even } else { Rule::Scheduled }, format!("{} of them", chosen.len()));
+    let balancing = balancing(world, case);
+    let even = balancing.is_even();
+    let rule = match balancing {
+        Balancing::Consistent { .. } => Rule::ConsistentHash,
+        _ if even => Rule::Even,
+        _ => Rule::Scheduled,
+    };
+    reasons.add(rule, format!("{} of them", chosen.len()));
     let (masqueraded, rule) = masquerade::for_all_endpoints(case, world.proxy.masquerade_all);
     reasons.add(rule, arrival.source.to_string());
     let share = even.then(|| Share { of: u32::try_from(chosen.len()).unwrap_or(u32::MAX) });
@@ -49,8 +57,20 @@ pub(crate) fn deliver(
         node: arrival.node.to_owned(),
         client: arrival.source,
         backends,
-        balancing: semantics.balancing,
+        balancing,
         affinity,
+    }
+}
+
+/// Relays take turns, and affinity remembers what was drawn.
+fn balancing(world: &World, case: &ServicePacket<'_>) -> Balancing {
+    if case.semantics.relays || case.port.affinity.is_some() {
+        return case.semantics.balancing;
+    }
+    match world.proxy.balancing(case.port.load_balancing) {
+        LoadBalancing::Random => case.semantics.balancing,
+        LoadBalancing::Maglev => Balancing::Consistent { with_port: false },
+        LoadBalancing::MaglevPort => Balancing::Consistent { with_port: true },
     }
 }
 

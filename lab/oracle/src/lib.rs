@@ -56,5 +56,5 @@ pub use promise::{Backend, Delivery, Promise, PromisedAffinity, PromisedReply, P
 pub use question::{PacketSource, Protocol, Question};
 pub use rules::{PromisePart, Reason, Rule};
 pub use service::{FrontendKind, ServicePortName};
-pub use settings::{DetectLocalMode, MasqueradeSource, Mode, NodePortAddress, ProxySettings, Scheduler};
+pub use settings::{DetectLocalMode, LoadBalancing, MasqueradeSource, Mode, NodePortAddress, ProxySettings, Scheduler};
 pub use world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, ReversePath, World};

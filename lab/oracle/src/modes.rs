@@ -10,6 +10,11 @@ pub enum Balancing {
     RoundRobin,
     /// A client's hash selects the endpoint: no shares.
     ByHash,
+    /// A client's hash selects the endpoint, the same on every node: no shares.
+    Consistent {
+        /// Whether the client's port is hashed, too.
+        with_port: bool,
+    },
     /// The fewest connections: no shares.
     LeastConnections,
     /// One endpoint per destination address until it has too many connections: no shares.

@@ -13,6 +13,7 @@ use crate::address::{self, Family};
 use crate::endpoint::Endpoint;
 use crate::question::Protocol;
 use crate::rules::Rule;
+use crate::settings::LoadBalancing;
 
 pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
@@ -75,6 +76,8 @@ pub(crate) struct ServicePort {
     /// Whether external packets may go to other nodes' endpoints under policy Local.
     pub(crate) local_fallback: bool,
     pub(crate) affinity: Option<Duration>,
+    /// The annotation's.
+    pub(crate) load_balancing: Option<LoadBalancing>,
     /// The endpoints of every slice; [`ports`] leaves the list empty.
     pub(crate) endpoints: Vec<Endpoint>,
 }
@@ -167,6 +170,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
         local_fallback: annotated(service, LOCAL_FALLBACK) == Some("cluster"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
         affinity: affinity(spec),
+        load_balancing: load_balancing(service),
         endpoints: Vec::new(),
     };
     let has_node_ports = kind == "NodePort" || load_balancer;
@@ -195,6 +199,10 @@ pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<I
 
 fn source_ranges(spec: &ServiceSpec) -> Vec<IpNet> {
     spec.load_balancer_source_ranges.iter().flatten().filter_map(|text| address::parse_range(text)).collect()
+}
+
+fn load_balancing(service: &Service) -> Option<LoadBalancing> {
+    LoadBalancing::named(service.metadata.annotations.as_ref()?.get("svcproxy/load-balancing")?)
 }
 
 fn affinity(spec: &ServiceSpec) -> Option<Duration> {

@@ -121,6 +121,28 @@ impl fmt::Display for MasqueradeSource {
     }
 }
 
+/// svcproxy's `loadBalancing`, and the annotation `svcproxy/load-balancing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadBalancing {
+    #[default]
+    Random,
+    /// By the client's address.
+    Maglev,
+    /// By the client's address and port.
+    MaglevPort,
+}
+
+impl LoadBalancing {
+    pub fn named(name: &str) -> Option<LoadBalancing> {
+        match name {
+            "random" => Some(LoadBalancing::Random),
+            "maglev" => Some(LoadBalancing::Maglev),
+            "maglev-port" => Some(LoadBalancing::MaglevPort),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySettings {
     pub mode: Mode,
@@ -133,6 +155,9 @@ pub struct ProxySettings {
     pub node_port_addresses: Vec<NodePortAddress>,
     pub localhost_node_ports: bool,
     pub scheduler: Scheduler,
+    pub load_balancing: LoadBalancing,
+    /// Whether Services may choose `load_balancing` by an annotation.
+    pub balancing_annotations: bool,
     /// The feature gate `AllowServiceExternalIPs` (KEP-5707); if it is off, the proxy ignores `externalIPs`.
     pub external_ips: bool,
 }
@@ -148,6 +173,8 @@ impl Default for ProxySettings {
             node_port_addresses: Vec::new(),
             localhost_node_ports: true,
             scheduler: Scheduler::default(),
+            load_balancing: LoadBalancing::default(),
+            balancing_annotations: true,
             external_ips: true,
         }
     }
@@ -168,6 +195,12 @@ impl ProxySettings {
             Mode::Userspace => &MasqueradeSource::OutgoingInterface,
             Mode::Iptables | Mode::Ipvs | Mode::Nftables => &self.masquerade_source,
         }
+    }
+
+    /// Returns how endpoints of a Service are chosen whose annotation asks for `asked`.
+    pub(crate) fn balancing(&self, asked: Option<LoadBalancing>) -> LoadBalancing {
+        let asked = asked.filter(|_| self.balancing_annotations).unwrap_or(self.load_balancing);
+        if self.mode == Mode::Nftables { asked } else { LoadBalancing::Random }
     }
 
     pub(crate) fn node_port_addresses(&self, family: Family) -> impl Iterator<Item = NodePortAddress> + '_ {

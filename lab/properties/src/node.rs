@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use svclab_oracle as oracle;
 use svclab_oracle::{Cni, NodeMachine, NodePortAddress, World};
 use svcproxy::config::{Config, DetectLocal, MasqueradeSource, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::model::Family;
+use svcproxy::model::{Family, LoadBalancing};
 
 pub fn config(world: &World, node: &str) -> Config {
     let settings = &world.proxy;
@@ -31,6 +31,11 @@ pub fn config(world: &World, node: &str) -> Config {
         oracle::MasqueradeSource::Addresses(all) => MasqueradeSource::Addresses(all.clone()),
     };
     config.no_masquerade = settings.exempt_ranges().to_vec();
+    config.load_balancing = match settings.load_balancing {
+        oracle::LoadBalancing::Random => LoadBalancing::Random,
+        oracle::LoadBalancing::Maglev => LoadBalancing::Maglev,
+        oracle::LoadBalancing::MaglevPort => LoadBalancing::MaglevPort,
+    };
     config.node_port_addresses = match settings.node_port_addresses.as_slice() {
         // The configuration reader has the same default.
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,

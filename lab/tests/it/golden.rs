@@ -20,6 +20,19 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The slots of a table of consistent hashing that a file shows. A table has a thousand, which a unit test of the proxy
+/// pins.
+const SHOWN: u32 = 16;
+
+fn without_most_slots(text: &str) -> String {
+    let is_left_out = |line: &&str| {
+        let (key, endpoint) = line.split_once(" : ")?;
+        let slot: u32 = key.rsplit(" . ").next()?.parse().ok()?;
+        Some(slot >= SHOWN && endpoint.contains(" . ") && !endpoint.ends_with('}'))
+    };
+    text.lines().filter(|line| is_left_out(line) != Some(true)).map(|line| format!("{line}\n")).collect()
+}
+
 #[test]
 fn every_scenario_renders_its_golden_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
@@ -45,7 +58,7 @@ fn every_scenario_renders_its_golden_file() {
         let text = render_to_string(flags).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
         let name = path.strip_prefix(&root).unwrap().with_extension("").to_string_lossy().replace('/', "-");
         insta::with_settings!({ snapshot_path => "../golden", prepend_module_to_snapshot => false, omit_expression => true }, {
-            insta::assert_snapshot!(name, text);
+            insta::assert_snapshot!(name, without_most_slots(&text));
         });
     }
 }

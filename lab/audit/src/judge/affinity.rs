@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use svclab_oracle::{Delivery, FrontendKind, Mode, Scheduler, World};
+use svclab_oracle::{Balancing, Delivery, FrontendKind, Mode, Scheduler, World};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, Outcomes, PacketVerdict};
 
@@ -97,6 +97,10 @@ impl Client<'_> {
     fn moves(&self, network: &Network, when: &str) -> Option<String> {
         let found = network.outcomes(&self.again).map(|found| endpoints(&found)).unwrap_or_default();
         let all = self.delivery.backends.len();
+        if let Balancing::Consistent { with_port } = self.delivery.balancing {
+            let leaves = !with_port && found != [self.met];
+            return leaves.then(|| format!("{when} the client that met {} meets {found:?}", self.met));
+        }
         match self.world.proxy.mode {
             Mode::Iptables | Mode::Nftables => {
                 (found.len() != all).then(|| format!("{when} the client may meet {} of {all}", found.len()))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use svclab_oracle::{Backend, Delivery, PodName, Promise, PromisedReply, PromisedVerdict, Rule, World};
+use svclab_oracle::{Backend, Balancing, Delivery, PodName, Promise, PromisedReply, PromisedVerdict, Rule, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, HostId, Network, Outcomes, PacketVerdict as Found, ReplyFailure};
 use svclab_sim::render;
@@ -296,6 +296,11 @@ fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>, rounding: i
             }
             _ => {}
         }
+    }
+    if matches!(delivery.balancing, Balancing::Consistent { .. }) && shares.len() > 1 {
+        let says =
+            format!("one connection may get any of {} endpoints, though its client's hash chooses", shares.len());
+        faults.push(Fault::new(FaultKind::Share, says, None));
     }
     if shares.is_empty() {
         faults.push(Fault::new(FaultKind::MissingEndpoint, "no endpoint gets it".to_owned(), None));

@@ -1,5 +1,6 @@
 //! The proxy's settings, from its configuration or its rules.
 
+mod balancing;
 mod masquerade;
 mod rules;
 
@@ -31,6 +32,8 @@ struct Configuration {
     nftables: Option<Masquerade>,
     ipvs: Option<IpvsFields>,
     feature_gates: BTreeMap<String, bool>,
+    load_balancing: Option<String>,
+    service_annotations: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -104,6 +107,9 @@ impl AuditedProxy {
             node_port_addresses: node_port_addresses(file.node_port_addresses.as_deref().unwrap_or_default())?,
             localhost_node_ports: file.iptables.as_ref().and_then(|one| one.localhost_node_ports).unwrap_or(true),
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
+            load_balancing: balancing::of_node(file.load_balancing.as_deref().unwrap_or_default())?,
+            balancing_annotations: balancing::is_svcproxys(state)
+                && balancing::is_allowed(file.service_annotations.as_deref()),
             external_ips: file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true),
         };
         let primary = match settings.node_port_addresses.as_slice() {

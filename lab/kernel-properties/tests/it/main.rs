@@ -9,6 +9,7 @@
 )]
 
 mod damage;
+mod hashed_clients;
 mod kernel_clusters;
 mod microvm_clusters;
 mod source_addresses;
@@ -21,5 +22,6 @@ fn main() -> ExitCode {
         ("kernel_clusters", kernel_clusters::cases()),
         ("microvm_clusters", microvm_clusters::cases()),
         ("source_addresses", source_addresses::cases()),
+        ("hashed_clients", hashed_clients::cases()),
     ])
 }

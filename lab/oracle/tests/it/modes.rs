@@ -1,7 +1,7 @@
 //! Differences between modes, as `docs/limitations.md` lists them.
 
 use serde_json::json;
-use svclab_oracle::{AffinityScope, Balancing, Mode, Scheduler};
+use svclab_oracle::{AffinityScope, Balancing, LoadBalancing, Mode, Scheduler};
 
 use crate::test_cluster::TestCluster;
 
@@ -56,6 +56,36 @@ fn ipvs_source_ranges_allow_a_listed_node() {
         node/node-b | 203.0.113.1:80 | drop
         ",
     );
+}
+
+#[test]
+fn nftables_mode_hashes_clients_where_the_node_or_the_service_asks() {
+    let (address, port) = (Balancing::Consistent { with_port: false }, Balancing::Consistent { with_port: true });
+    for (mode, of_node, annotations, asked, balancing) in [
+        (Mode::Nftables, LoadBalancing::Random, true, None, Balancing::AtRandom),
+        (Mode::Nftables, LoadBalancing::Random, true, Some("maglev"), address),
+        (Mode::Nftables, LoadBalancing::Random, true, Some("maglev-port"), port),
+        (Mode::Nftables, LoadBalancing::Random, true, Some("mh"), Balancing::AtRandom),
+        (Mode::Nftables, LoadBalancing::Random, false, Some("maglev"), Balancing::AtRandom),
+        (Mode::Nftables, LoadBalancing::MaglevPort, true, None, port),
+        (Mode::Nftables, LoadBalancing::Maglev, true, Some("random"), Balancing::AtRandom),
+        (Mode::Nftables, LoadBalancing::Maglev, false, Some("random"), address),
+        (Mode::Iptables, LoadBalancing::Random, true, Some("maglev"), Balancing::AtRandom),
+        (Mode::Userspace, LoadBalancing::Random, true, Some("maglev"), Balancing::RoundRobin),
+    ] {
+        for policies in ["", "sessionAffinity: ClientIP"] {
+            let mut cluster = with(mode, policies, &["x@node-a", "y@node-b"]).with(|world| {
+                (world.proxy.load_balancing, world.proxy.balancing_annotations) = (of_node, annotations);
+            });
+            let of_service = cluster.objects.services[0].metadata.annotations.get_or_insert_default();
+            of_service.extend(asked.map(|asked| ("svcproxy/load-balancing".to_owned(), asked.to_owned())));
+            let hashed = matches!(balancing, Balancing::Consistent { .. });
+            let expected = if hashed && !policies.is_empty() { Balancing::AtRandom } else { balancing };
+            let delivery = cluster.delivery("pod/caller-a", "10.96.0.1:80");
+            assert_eq!(delivery.balancing, expected, "{mode:?} {asked:?} {policies}");
+            assert!(delivery.backends.iter().all(|backend| backend.share.is_some() == expected.is_even()));
+        }
+    }
 }
 
 #[test]

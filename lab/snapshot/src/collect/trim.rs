@@ -5,8 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use crate::Objects;
 
-/// Annotations that some version of kube-proxy reads (kubernetes.io, "Well-Known Labels, Annotations and Taints").
-const ANNOTATIONS: [&str; 2] = ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"];
+/// Annotations that some version of kube-proxy reads (kubernetes.io, "Well-Known Labels, Annotations and Taints"), and
+/// the one of svcproxy on which promises about single packets depend.
+const ANNOTATIONS: [&str; 3] =
+    ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints", "svcproxy/load-balancing"];
 /// `kubectl apply` stores whole objects in this annotation.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -89,6 +91,7 @@ mod tests {
             "name": "a", "namespace": "b", "uid": "u", "labels": { "k": "v" }, "resourceVersion": "7",
             "annotations": {
                 LAST_APPLIED: "{\"secret\":1}", "other": "secret", "service.kubernetes.io/topology-mode": "Auto",
+                "svcproxy/load-balancing": "maglev",
             },
             "managedFields": [{ "manager": "secret" }],
             "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": "secret", "uid": "x" }],
@@ -111,7 +114,7 @@ mod tests {
         service(&mut kept);
         let text = serde_json::to_string(&kept).unwrap();
         assert!(!text.contains("secret"), "{text}");
-        for part in ["10.0.0.1", "192.0.2.1", "topology-mode", "\"k\":\"v\"", "\"7\""] {
+        for part in ["10.0.0.1", "192.0.2.1", "topology-mode", "svcproxy/load-balancing", "\"k\":\"v\"", "\"7\""] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

@@ -23,7 +23,7 @@ const PREFIX: &str = "x-";
 /// Digits of a replacement: 100,000 names collide in 1 of 200 snapshots.
 const DIGITS: usize = 10;
 /// Values that stay, because they reveal nothing about the user.
-const PUBLIC: [&str; 13] = [
+const PUBLIC: [&str; 16] = [
     "",
     "true",
     "false",
@@ -31,6 +31,9 @@ const PUBLIC: [&str; 13] = [
     "auto",
     "Disabled",
     "disabled",
+    "random",
+    "maglev",
+    "maglev-port",
     "linux",
     "windows",
     "amd64",

@@ -34,7 +34,9 @@ fn objects() -> Objects {
     let service = json!({
         "metadata": {
             "name": "shopfront", "namespace": "retail", "labels": { "team": "acme" },
-            "annotations": { "service.kubernetes.io/topology-mode": "Auto", "other": "admin@corp" },
+            "annotations": {
+                "service.kubernetes.io/topology-mode": "Auto", "svcproxy/load-balancing": "maglev-port", "other": "admin@corp",
+            },
         },
         "spec": {
             "clusterIP": "10.96.0.10", "selector": { "app": "checkout-1" }, "type": "LoadBalancer",
@@ -165,9 +167,15 @@ fn no_name_is_left_in_the_archive() {
         assert!(before.contains(secret), "{secret} is in no part");
         assert!(!after.contains(secret), "{secret} is left");
     }
-    for kept in
-        ["10.96.0.10", "172.18.0.2", "KUBE-SVC-ABCDEFGHIJKLMNOP", "kubernetes service portals", "\"Auto\"", "linux"]
-    {
+    for kept in [
+        "10.96.0.10",
+        "172.18.0.2",
+        "KUBE-SVC-ABCDEFGHIJKLMNOP",
+        "kubernetes service portals",
+        "\"Auto\"",
+        "maglev-port",
+        "linux",
+    ] {
         assert!(after.contains(kept), "{kept} is gone");
     }
     assert!(redacted().nft.is_some() && redacted().proxy_config.is_some());

@@ -5,6 +5,7 @@ mod choice;
 mod endpoints;
 mod fates;
 mod flows;
+mod hashing;
 mod health;
 mod hints;
 mod load;
@@ -32,6 +33,7 @@ const PARTS: &[&[Mutant]] = &[
     choice::MUTANTS,
     endpoints::MUTANTS,
     fates::MUTANTS,
+    hashing::MUTANTS,
     flows::MUTANTS,
     health::MUTANTS,
     hints::MUTANTS,

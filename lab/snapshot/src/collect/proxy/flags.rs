@@ -19,7 +19,7 @@ enum FlagFormat {
 
 /// Flags that affect packets or the API's address, and their fields. `nftables.masqueradeBit` has no flag:
 /// `--iptables-masquerade-bit` is for iptables and IPVS mode.
-const FIELDS: [(&str, FlagFormat, &[&str]); 16] = [
+const FIELDS: [(&str, FlagFormat, &[&str]); 18] = [
     ("proxy-mode", FlagFormat::Text, &["mode"]),
     ("cluster-cidr", FlagFormat::Text, &["clusterCIDR"]),
     ("detect-local-mode", FlagFormat::Text, &["detectLocalMode"]),
@@ -29,6 +29,8 @@ const FIELDS: [(&str, FlagFormat, &[&str]); 16] = [
     ("masquerade-all", FlagFormat::Bool, &["iptables.masqueradeAll", "nftables.masqueradeAll"]),
     ("masquerade-source", FlagFormat::Text, &["masqueradeSource"]),
     ("no-masquerade-cidrs", FlagFormat::List, &["noMasqueradeCIDRs"]),
+    ("load-balancing", FlagFormat::Text, &["loadBalancing"]),
+    ("service-annotations", FlagFormat::List, &["serviceAnnotations"]),
     ("iptables-masquerade-bit", FlagFormat::Number, &["iptables.masqueradeBit"]),
     ("iptables-localhost-nodeports", FlagFormat::Bool, &["iptables.localhostNodePorts"]),
     ("ipvs-scheduler", FlagFormat::Text, &["ipvs.scheduler"]),
