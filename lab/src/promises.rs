@@ -79,7 +79,7 @@ impl Promise {
 
 /// The oracle's rules with their numbers, without those that give no verdict (`undecided`, `contradiction`,
 /// `node-port-addresses-other-family`), and without `astray`, which follows from `kept`.
-const RULES: [(u16, Rule); 55] = [
+const RULES: [(u16, Rule); 56] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
     (103, Rule::ExternalIp),

@@ -76,6 +76,7 @@ fn table(family: Family, balancing: LoadBalancing) -> String {
         masquerade_all: false,
         other_machines: &other_machines,
         fates: FatePolicy::of(&config),
+        local_fallback: false,
         balancing: BalancingPolicy::of(&config),
     };
     let plan = plan_service_port(&port, &endpoints, context);
