@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
-use crate::model::{Family, FlowFate, LoadBalancing, ServiceAnnotation};
+use crate::model::{Family, FlowFate, LoadBalancing, ServiceAnnotation, ServiceSelection};
 use crate::port_range::PortRange;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -235,7 +235,8 @@ pub struct Config {
     pub bind_address_hard_fail: bool,
     pub healthz_bind_address: Option<SocketAddr>,
     pub metrics_bind_address: Option<SocketAddr>,
-    pub service_counters: bool,
+    /// The Services whose traffic is counted, if any (`--service-counters`).
+    pub service_counters: Option<ServiceSelection>,
     /// From -1000 to 1000.
     pub oom_score_adj: i32,
     pub conntrack: Conntrack,
@@ -289,7 +290,7 @@ impl Config {
             bind_address_hard_fail: false,
             healthz_bind_address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 10256)),
             metrics_bind_address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10249)),
-            service_counters: false,
+            service_counters: None,
             oom_score_adj: -999,
             conntrack: Conntrack::default(),
             ipvs: Ipvs::default(),

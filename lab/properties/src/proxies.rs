@@ -187,7 +187,9 @@ fn listed(family: Family, kernel: &kernel::nftables::FakeNftTable) -> String {
     let elements = content.elements.iter().map(|((set, key), value)| Element { set, key: *key, value: value.clone() });
     let elements: Vec<Element> = elements.collect();
     let (name, comment) = (layout::TABLE, layout::COMMENT);
-    Table { name, comment, family, sets: &sets, flowtable: None, chains: &chains, elements: &elements }.to_string()
+    let counters: Vec<_> = content.counters.iter().cloned().collect();
+    let (counters, sets, chains, elements) = (&counters, &sets, &chains, &elements);
+    Table { name, comment, family, counters, sets, flowtable: None, chains, elements }.to_string()
 }
 
 fn saved(kernel: &iptables::FakeIptables) -> String {

@@ -31,8 +31,9 @@ const IGNORED: &[(&str, u16)] = &[
     ("counter", 1),
     ("counter", 2),
     ("counter", 3),
-    // `NFTA_LOOKUP_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`.
+    // `NFTA_LOOKUP_SET_ID`, `NFTA_OBJREF_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`.
     ("lookup", 4),
+    ("objref", 5),
     ("dynset", 2),
     ("dynset", 8),
 ];

@@ -47,6 +47,8 @@ pub enum KeyField {
     OriginalDestination,
     /// `ct original proto-dst`.
     OriginalDestinationPort,
+    /// `ct direction`.
+    Direction,
     /// `ct reply ip saddr` or `ct reply ip6 saddr`.
     ReplySource,
     /// `ct reply proto-src`.
@@ -62,7 +64,7 @@ impl KeyField {
             KeyField::Source | KeyField::Destination | KeyField::OriginalDestination | KeyField::ReplySource => {
                 address(family)
             }
-            KeyField::Protocol => 1,
+            KeyField::Protocol | KeyField::Direction => 1,
             KeyField::SourcePort
             | KeyField::DestinationPort
             | KeyField::OriginalDestinationPort
@@ -87,6 +89,7 @@ impl KeyField {
                 | KeyField::ReplySourcePort,
                 _,
             ) => 13,
+            (KeyField::Direction, _) => 27,
             (KeyField::Random(_), _) => 4,
         }
     }
@@ -101,6 +104,7 @@ impl KeyField {
             KeyField::Protocol => rule.meta(MetaKey::L4PROTO, to),
             KeyField::SourcePort => rule.payload(PayloadBase::Transport, 0, 2, to),
             KeyField::DestinationPort => rule.payload(PayloadBase::Transport, 2, 2, to),
+            KeyField::Direction => rule.ct(CtKey::DIRECTION, to),
             KeyField::OriginalDestination
             | KeyField::OriginalDestinationPort
             | KeyField::ReplySource
@@ -136,6 +140,7 @@ impl KeyField {
             (KeyField::Protocol, _) => typeof_of(META, &number(0, MetaKey::L4PROTO.0)),
             (KeyField::SourcePort, _) => payload(TRANSPORT, 1),
             (KeyField::DestinationPort, _) => payload(TRANSPORT, 2),
+            (KeyField::Direction, _) => typeof_of(CT, &[number(0, CtKey::DIRECTION.0), number(1, 0)].concat()),
             (
                 KeyField::OriginalDestination
                 | KeyField::OriginalDestinationPort

@@ -24,7 +24,7 @@ pub use canonical::{canonical, canonical_into};
 pub use error::EncodeError;
 pub use family::{Family, Table};
 pub use inspect::{Counter, Expression, counter, expressions, verdict, xt_comment, xt_target};
-pub use objects::{BaseChainInfo, ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
+pub use objects::{BaseChainInfo, ChainInfo, CounterInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 pub use rule::{
     Bitwise, CmpOp, CtKey, FibResult, Jhash, Lookup, MetaKey, Nat, NatKind, Numgen, PayloadBase, Register, Reject,
     Rule, SetUpdate, XtCompat,

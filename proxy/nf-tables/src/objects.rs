@@ -1,6 +1,9 @@
 //! Objects as the kernel reports them (`include/uapi/linux/netfilter/nf_tables.h`).
 
-use crate::batch::{ChainPolicy, ElementValue, MapData, NFT_SET_ELEM_INTERVAL_END, NfHook, SetFlags};
+use crate::batch::{
+    ChainPolicy, ElementValue, MapData, NFT_OBJECT_COUNTER, NFT_SET_ELEM_INTERVAL_END, NfHook, SetFlags,
+};
+use crate::inspect::Counter;
 use crate::netlink::{Attributes, text};
 use crate::rule::USER_DATA_COMMENT;
 use crate::rule::XtCompat;
@@ -157,6 +160,32 @@ impl<'a> FlowtableInfo<'a> {
     }
 }
 
+/// A named counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CounterInfo<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The kernel's number.
+    pub handle: u64,
+    /// The number of referring elements and rules.
+    pub uses: u32,
+    /// The values.
+    pub counter: Counter,
+}
+
+impl<'a> CounterInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<CounterInfo<'a>> {
+        // `NFTA_OBJ_DATA`: `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_BYTES`.
+        let values = attributes.nested(4);
+        Some(CounterInfo {
+            name: attributes.text(2)?,
+            handle: attributes.be64(6).unwrap_or_default(),
+            uses: attributes.be32(5).unwrap_or_default(),
+            counter: Counter { packets: values.be64(2)?, bytes: values.be64(1)? },
+        })
+    }
+}
+
 /// A set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetInfo<'a> {
@@ -183,6 +212,8 @@ pub struct SetInfo<'a> {
 impl<'a> SetInfo<'a> {
     pub(crate) fn read(attributes: Attributes<'a>) -> Option<SetInfo<'a>> {
         let flags = SetFlags(attributes.be32(3).unwrap_or_default());
+        // `NFTA_SET_OBJ_TYPE`.
+        let counters = (attributes.be32(15) == Some(NFT_OBJECT_COUNTER)).then_some(MapData::Counter);
         let data = match attributes.be32(6) {
             Some(NFT_DATA_VERDICT) => Some(MapData::Verdict),
             Some(kind) => Some(MapData::Value { kind, length: attributes.be32(7).unwrap_or_default() }),
@@ -194,7 +225,7 @@ impl<'a> SetInfo<'a> {
             flags,
             key_type: attributes.be32(4).unwrap_or_default(),
             key_length: attributes.be32(5).unwrap_or_default(),
-            data: data.filter(|_| flags.0 & SetFlags::MAP.0 != 0),
+            data: counters.or(data.filter(|_| flags.0 & SetFlags::MAP.0 != 0)),
             timeout: attributes.be64(11),
             size: attributes.nested(9).be32(1),
             user_data: attributes.get(13).unwrap_or_default(),
@@ -226,6 +257,8 @@ impl<'a> ElementInfo<'a> {
         let data = attributes.nested(2);
         // `NFTA_DATA_VALUE`, else `NFTA_DATA_VERDICT`.
         let value = data.get(1).map(ElementValue::Data).or_else(|| NfVerdict::read(data).map(ElementValue::Verdict));
+        // `NFTA_SET_ELEM_OBJREF`.
+        let value = value.or_else(|| attributes.text(9).map(ElementValue::Counter));
         Some(ElementInfo {
             key: attributes.nested(1).get(1)?,
             key_end: attributes.nested(10).get(1),
@@ -257,7 +290,7 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..200)) {
             let attributes = Attributes::new(&bytes);
             let _ = (TableInfo::read(attributes), ChainInfo::read(attributes), SetInfo::read(attributes));
-            let _ = FlowtableInfo::read(attributes);
+            let _ = (FlowtableInfo::read(attributes), CounterInfo::read(attributes));
             let _ = (RuleInfo::read(attributes).map(|rule| rule.comment().is_some()), ElementInfo::read(attributes));
         }
     }

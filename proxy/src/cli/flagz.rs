@@ -28,7 +28,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
         ("master", settings.master.as_deref().map(without_password).unwrap_or_default()),
         ("healthz-port", settings.healthz_port.unwrap_or(HEALTHZ_PORT).to_string()),
         ("metrics-port", settings.metrics_port.unwrap_or(METRICS_PORT).to_string()),
-        ("service-counters", settings.service_counters.to_string()),
+        ("service-counters", settings.service_counters.as_ref().map_or_else(String::new, ToString::to_string)),
         ("iptables-variant", variant.map_or_else(String::new, |variant| variant.get_name().to_owned())),
         ("iptables-writer", writer.map_or_else(String::new, |writer| writer.get_name().to_owned())),
         ("ipvs-drain-limit", settings.ipvs_drain_limit.to_string()),

@@ -13,7 +13,7 @@ use crate::kernel::descriptors::DescriptorShares;
 use crate::kernel::nftables::{FlowtableSpec, NetlinkFlowtable, NetlinkTable};
 use crate::kernel::writer::{CounterReader, IptablesWriter, OpenedWriter};
 use crate::kernel::{input_policy, limits};
-use crate::metrics::{AtScrape, localhost, relays, rules};
+use crate::metrics::{AtScrape, localhost, relays, rules, traffic};
 use crate::mode::Mode;
 use crate::mode::assemble;
 use crate::mode::family::FamilyProxy;
@@ -104,8 +104,8 @@ pub(super) fn iptables(
         let counters = usable.counters.iter().map(|(_, one)| one.clone()).collect();
         usable.metrics.push(rules::localhost_node_ports(counters)?);
     }
-    if config.service_counters {
-        usable.metrics.push(rules::service_ports(usable.counters.clone())?);
+    if let Some(selection) = &config.service_counters {
+        usable.metrics.push(rules::service_ports(usable.counters.clone(), selection.clone())?);
     }
     Ok(usable)
 }
@@ -144,7 +144,8 @@ pub(super) fn nftables(
     }
     let mut shared = None;
     for family in Family::ALL {
-        let opened = NetlinkTable::probe(family, layout::PROBE, &nftables::syncer::probe(family))
+        let probe = nftables::syncer::probe(family, config.service_counters.is_some());
+        let opened = NetlinkTable::probe(family, layout::PROBE, &probe)
             .and_then(|()| NetlinkTable::open(family, layout::TABLE, layout::COMMENT));
         match opened {
             Ok(table) => {
@@ -168,9 +169,10 @@ pub(super) fn nftables(
         }
     }
     let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
+    let counted = proxies.iter_mut().map(|proxy| (proxy.family(), proxy.mode().left_out())).collect();
     let without = if config.flowtable { None } else { leftovers::flowtables(&proxies) };
     let leftovers = all(vec![leftovers::ipvs(config), leftovers::iptables(families), without]);
-    let metrics = if stats.is_empty() {
+    let mut metrics = if stats.is_empty() {
         Vec::new()
     } else {
         vec![
@@ -179,6 +181,9 @@ pub(super) fn nftables(
             relays::metrics(stats)?,
         ]
     };
+    if config.service_counters.is_some() {
+        metrics.push(traffic::service_ports(counted)?);
+    }
     Ok(OpenedMode { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
 }
 

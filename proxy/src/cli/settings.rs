@@ -11,6 +11,7 @@ use crate::kubeproxy_config::{
     self, ClientConnectionConfiguration, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration,
     LoadedConfig, METRICS_PORT,
 };
+use crate::model::ServiceSelection;
 use crate::mutants;
 use crate::source::Access;
 
@@ -48,9 +49,10 @@ pub struct Settings {
     /// Deprecated: port of /metrics where its address has none; 0: no /metrics
     #[arg(long, value_name = "PORT", hide_short_help = true)]
     pub metrics_port: Option<u16>,
-    /// Count connections per service port: each scrape of /metrics then reads the filter and nat tables
-    #[arg(long)]
-    pub service_counters: bool,
+    /// Count the traffic of each service port in iptables and nftables mode: of all Services, or of those in the list
+    /// NAMESPACE/NAME,… with * for any characters
+    #[arg(long, value_name = "SERVICES", num_args = 0..=1, require_equals = true, default_missing_value = "*/*")]
+    pub service_counters: Option<ServiceSelection>,
     /// Which iptables commands
     #[arg(long, value_enum, default_value = "auto")]
     pub iptables_variant: Variant,
@@ -131,9 +133,9 @@ impl Settings {
             let problem = "netlink writes the tables of the nft variant only, and --iptables-variant is legacy";
             return Err(UsageError::flag("--iptables-writer", problem));
         }
-        config.service_counters = self.service_counters;
-        if config.service_counters && config.mode != Mode::Iptables {
-            let problem = format!("counts by rules of iptables mode, and the mode is {}", config.mode);
+        config.service_counters.clone_from(&self.service_counters);
+        if config.service_counters.is_some() && !matches!(config.mode, Mode::Iptables | Mode::Nftables) {
+            let problem = format!("counts by rules of iptables and nftables mode, and the mode is {}", config.mode);
             return Err(UsageError::flag("--service-counters", problem));
         }
         config.ipvs.drain_limit = self

@@ -59,7 +59,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         bind_address_hard_fail: from.bind_address_hard_fail,
         healthz_bind_address: listen("healthzBindAddress", &from.healthz_bind_address)?,
         metrics_bind_address: listen("metricsBindAddress", &from.metrics_bind_address)?,
-        service_counters: false,
+        service_counters: None,
         oom_score_adj: in_range("oomScoreAdj", from.oom_score_adj, -1000, 1000)?,
         conntrack: conntrack(&from.conntrack)?,
         ipvs: ipvs(&from.ipvs)?,

@@ -148,7 +148,7 @@ pub const FLAGS_ONLY: &[(&str, &str, FieldSupport)] = &[
     ("metrics-port", "Deprecated: port of /metrics where its address has none; 0: no /metrics", Honoured),
     ("version", "Print the version and exit", Honoured),
     ("manifests", "Directory of manifests to read objects from, instead of the API (not upstream's)", Honoured),
-    ("service-counters", "Count connections per service port: each scrape then reads the filter and nat tables (iptables mode; not upstream's)", Honoured),
+    ("service-counters", "Count connections, packets and bytes per service port in nftables mode, connections in iptables mode, where each scrape then reads the filter and nat tables; of all Services, or of those in a list such as default/web,team-*/* (not upstream's)", Honoured),
     ("ipvs-drain-limit", "IPVS mode: how long a removed backend keeps its connections, 15m by default (not upstream's)", Honoured),
     ("iptables-variant", "Which iptables commands: auto, nft or legacy (not upstream's)", Honoured),
     ("iptables-writer", "How to write the tables: auto, netlink (iptables-nft's tables, without its commands) or commands (not upstream's)", Honoured),

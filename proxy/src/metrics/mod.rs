@@ -13,6 +13,7 @@ pub mod rules;
 mod scrapes;
 mod server;
 mod slis;
+pub mod traffic;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

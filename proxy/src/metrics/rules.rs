@@ -9,7 +9,7 @@ use crate::kernel::iptables::{CountedRule, IptablesError};
 use crate::kernel::writer::CounterReader;
 use crate::mode::iptables_family::iptables::connections::{ConnectionCounts, CountKind, CountedPort};
 use crate::mode::iptables_family::rules::{common, names};
-use crate::model::Family;
+use crate::model::{Family, ServiceSelection};
 use crate::ruleset::Table;
 
 /// Exports the number of INVALID packets that `KUBE-FORWARD` dropped, summed over all families as in kube-proxy.
@@ -39,7 +39,7 @@ fn sum(counters: &[CounterReader], table: Table, chain: &str, text: &str) -> Sam
     if packets.is_empty() { Vec::new() } else { vec![(Vec::new(), as_value(packets.iter().sum()))] }
 }
 
-pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape, Error> {
+pub fn service_ports(counters: Vec<(Family, CounterReader)>, selection: ServiceSelection) -> Result<AtScrape, Error> {
     let state: Vec<_> =
         counters.into_iter().map(|(family, one)| (family, one, Mutex::new(ConnectionCounts::default()))).collect();
     let read = move || {
@@ -48,7 +48,8 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
             // After a failure the metric keeps the previous counts.
             let Some(rules) = or_logged(of_both_tables(counters)) else { continue };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            for (meter, count) in known.update(rules) {
+            let selected = known.update(rules).iter().filter(|(meter, _)| selection.contains(&meter.service));
+            for (meter, count) in selected {
                 let mut labels = labels(*family, meter);
                 let count = as_value(*count);
                 match reason(meter.sort) {
@@ -66,7 +67,7 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
     AtScrape::slow(read)
         .counter(
             "svcproxy_service_connections_total",
-            "ConnectionCounts led to an endpoint of the service port",
+            "Connections (UDP: flows) forwarded to an endpoint of the service port",
             &labels[..5],
         )?
         .counter("svcproxy_service_refused_packets_total", "Packets to the service port that were refused", &labels)
@@ -79,8 +80,8 @@ fn of_both_tables(counters: &CounterReader) -> Result<Vec<CountedRule>, Iptables
 }
 
 fn labels(family: Family, meter: &CountedPort) -> Vec<String> {
-    let CountedPort { namespace, service, port, protocol, .. } = meter.clone();
-    vec![family.to_string(), namespace, service, port, protocol]
+    let CountedPort { service, port, protocol, .. } = meter.clone();
+    vec![family.to_string(), service.namespace.into(), service.name.into(), port, protocol]
 }
 
 fn reason(sort: CountKind) -> Option<&'static str> {

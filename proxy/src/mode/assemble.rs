@@ -20,7 +20,7 @@ pub fn iptables<K: PacketFilter>(
     family: Family,
     kernel: K,
 ) -> FamilyProxy<iptables::syncer::IptablesSyncer<K>> {
-    let mode = iptables::syncer::IptablesSyncer::new(kernel, config.service_counters);
+    let mode = iptables::syncer::IptablesSyncer::new(kernel, config.service_counters.is_some());
     FamilyProxy::with_mode(config.clone(), family, mode)
 }
 
@@ -46,7 +46,11 @@ pub fn nftables<T: NftTable, R: Relays + Send + 'static>(
     table: T,
     relays: impl FnOnce(IpAddr) -> R,
 ) -> FamilyProxy<nftables::syncer::NftablesSyncer<T>> {
-    let proxy = FamilyProxy::with_mode(config.clone(), family, nftables::syncer::NftablesSyncer::new(table));
+    let proxy = FamilyProxy::with_mode(
+        config.clone(),
+        family,
+        nftables::syncer::NftablesSyncer::new(table).counting(config.service_counters.clone()),
+    );
     match node_port_relay(config, family) {
         Some(address) => proxy.with_companion(LocalhostNodePorts::new(relays(address))),
         None => proxy,

@@ -3,6 +3,7 @@ mod changes;
 mod flow_fate;
 mod labels;
 mod load_balancing;
+mod selection;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,6 +20,7 @@ pub use load_balancing::LoadBalancing;
 
 /// A name of at most 24 bytes needs no memory of its own. A large cluster's names are kept some twenty times.
 pub type ShortString = CompactString;
+pub use selection::ServiceSelection;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {

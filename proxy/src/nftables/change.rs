@@ -17,6 +17,8 @@ pub enum TableAction {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftChange {
     pub table: TableAction,
+    /// Counters that do not exist; they begin at zero.
+    pub add_counters: Vec<Name>,
     pub add_sets: Vec<(Name, Set)>,
     pub add_chains: BTreeMap<Name, Chain>,
     /// Existing chains with their new rules.
@@ -30,11 +32,14 @@ pub struct NftChange {
     pub add_last: Vec<Element>,
     pub delete_chains: Vec<Name>,
     pub delete_sets: Vec<Name>,
+    /// Counters to which no element refers.
+    pub delete_counters: Vec<Name>,
 }
 
 impl NftChange {
     pub fn is_empty(&self) -> bool {
         self.table == TableAction::Keep
+            && self.add_counters.is_empty()
             && self.add_sets.is_empty()
             && self.add_chains.is_empty()
             && self.write_rules.is_empty()
@@ -44,6 +49,7 @@ impl NftChange {
             && self.add_last.is_empty()
             && self.delete_chains.is_empty()
             && self.delete_sets.is_empty()
+            && self.delete_counters.is_empty()
     }
 
     /// Returns how many elements are added and deleted.

@@ -57,6 +57,12 @@ impl ElementKey {
         self.with(&port.to_be_bytes())
     }
 
+    /// Appends `ct direction`.
+    #[must_use]
+    pub fn direction(self, reply: bool) -> ElementKey {
+        self.with(&[u8::from(reply)])
+    }
+
     /// Appends the number in host byte order.
     #[must_use]
     pub fn number(self, number: u32) -> ElementKey {
@@ -130,6 +136,8 @@ pub enum ElementValue {
     To(ElementKey),
     Endpoint(ElementKey),
     Verdict(NftVerdict),
+    /// A counter's name.
+    Counter(Name),
 }
 
 impl ElementValue {

@@ -87,6 +87,11 @@ pub enum Statement {
     /// The source becomes this address, with a random port.
     SourceNat(IpAddr),
     Counter,
+    /// Counts by the counter that the map has for the key; ends the rule without one. Needs an earlier protocol match.
+    CountBy {
+        key: &'static [KeyField],
+        map: &'static str,
+    },
     /// ICMP port unreachable.
     Reject,
     /// Answers with a TCP reset, which the connection's NAT translates. Needs an earlier protocol match.

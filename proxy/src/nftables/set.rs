@@ -7,6 +7,8 @@ pub enum ElementKind {
     Keys,
     Verdicts,
     Endpoints,
+    /// Named counters of the table, which count the packets that a rule looks up.
+    Counters,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

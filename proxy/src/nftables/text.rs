@@ -16,6 +16,7 @@ pub struct Table<'a> {
     pub name: &'a str,
     pub comment: &'a str,
     pub family: Family,
+    pub counters: &'a [Name],
     pub sets: &'a [(Name, Set)],
     pub flowtable: Option<(&'a str, &'a [String])>,
     pub chains: &'a [(Name, Chain)],
@@ -25,6 +26,9 @@ pub struct Table<'a> {
 impl Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "table {} {} {{\n\tcomment \"{}\"", ip(self.family), self.name, self.comment)?;
+        for name in self.counters {
+            writeln!(f, "\n\tcounter {name} {{\n\t\tpackets 0 bytes 0\n\t}}")?;
+        }
         let mut elements: BTreeMap<&str, Vec<&Element>> = BTreeMap::new();
         for element in self.elements {
             elements.entry(element.set).or_default().push(element);
@@ -119,6 +123,7 @@ fn type_of(set: &Set, family: Family) -> String {
     let value = match set.holds {
         ElementKind::Keys => String::new(),
         ElementKind::Verdicts => " : verdict".to_owned(),
+        ElementKind::Counters => " : counter".to_owned(),
         ElementKind::Endpoints => format!(" : {}", joined(&[KeyField::Destination, KeyField::DestinationPort])),
     };
     format!("{word} {}{value}", joined(&set.key))
@@ -142,6 +147,7 @@ fn type_text(field: KeyField, family: Family) -> String {
             | KeyField::ReplySourcePort,
             _,
         ) => "inet_service",
+        (KeyField::Direction, _) => "ct_dir",
         (KeyField::Random(_), _) => "integer",
     }
     .to_owned()
@@ -156,6 +162,7 @@ fn field_text(field: KeyField, family: Family) -> String {
         KeyField::DestinationPort => "th dport".to_owned(),
         KeyField::OriginalDestination => format!("ct original {} daddr", ip(family)),
         KeyField::OriginalDestinationPort => "ct original proto-dst".to_owned(),
+        KeyField::Direction => "ct direction".to_owned(),
         KeyField::ReplySource => format!("ct reply {} saddr", ip(family)),
         KeyField::ReplySourcePort => "ct reply proto-src".to_owned(),
         KeyField::Random(modulus) => format!("numgen random mod {modulus}"),
@@ -175,6 +182,9 @@ pub fn element_text(element: &Element, set: &Set, family: Family) -> String {
         ElementValue::None | ElementValue::To(_) => {}
         ElementValue::Verdict(verdict) => {
             let _ = write!(text, " : {}", verdict_text(verdict));
+        }
+        ElementValue::Counter(name) => {
+            let _ = write!(text, " : \"{name}\"");
         }
         ElementValue::Endpoint(endpoint) => {
             let _ =
@@ -236,6 +246,7 @@ fn part_text(field: KeyField, part: &[u8]) -> String {
                 .find(|one| one.number() == number)
                 .map_or(number.to_string(), |one| one.to_string())
         }
+        KeyField::Direction => if part == [0] { "original" } else { "reply" }.to_owned(),
         KeyField::SourcePort
         | KeyField::DestinationPort
         | KeyField::OriginalDestinationPort
@@ -312,6 +323,7 @@ fn statement_text(statement: &Statement, family: Family) -> String {
         Statement::Masquerade => "masquerade fully-random".to_owned(),
         Statement::SourceNat(to) => format!("snat to {to} fully-random"),
         Statement::Counter => "counter".to_owned(),
+        Statement::CountBy { key, map } => format!("counter name {} map @{map}", fields_text(key, family)),
         Statement::Reject => "reject".to_owned(),
         Statement::Reset => "reject with tcp reset".to_owned(),
         Statement::Verdict(verdict) => verdict_text(verdict),

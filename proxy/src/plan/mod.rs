@@ -225,4 +225,6 @@ pub struct NodePlan {
     pub service_ranges: Vec<IpNet>,
     /// How long lost flows are remembered, if any service port may reset them ([`flow_fate::memory`]).
     pub lost_flows: Option<Duration>,
+    /// Whether the rules count the traffic of service ports; only nftables mode reads it.
+    pub count_services: bool,
 }

@@ -182,7 +182,7 @@ fn every_field_reaches_the_proxy() {
         bind_address_hard_fail: true,
         healthz_bind_address: Some("[::]:10256".parse().unwrap()),
         metrics_bind_address: Some("[::]:10249".parse().unwrap()),
-        service_counters: false,
+        service_counters: None,
         oom_score_adj: -7,
         conntrack: Conntrack {
             max_per_core: 1,

@@ -20,7 +20,14 @@ fn unsupported_ipvs_settings_are_named() {
             ["--proxy-mode=ipvs", "--no-masquerade-cidrs=10.244.0.0/16"],
             "--no-masquerade-cidrs: in IPVS mode the node's own packets have the service's address",
         ),
-        (["--proxy-mode=ipvs", "--service-counters"], "--service-counters: counts by rules of iptables mode"),
+        (
+            ["--proxy-mode=ipvs", "--service-counters"],
+            "--service-counters: counts by rules of iptables and nftables mode, and the mode is ipvs",
+        ),
+        (
+            ["--proxy-mode=userspace", "--service-counters=default/web"],
+            "--service-counters: counts by rules of iptables and nftables mode, and the mode is userspace",
+        ),
         (["--proxy-mode=ipvs", "--ipvs-drain-limit=-1s"], "--ipvs-drain-limit: -1s is negative"),
     ] {
         let error = resolve(&flags).map(|resolved| resolved.config).unwrap_err();

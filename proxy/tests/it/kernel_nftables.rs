@@ -41,7 +41,7 @@ fn the_table_reads_back_as_written() {
     }
     let batch = Batch { changes: changes_of_every_kind(&[2, 3]), ..Batch::default() };
     for family in Family::ALL {
-        NetlinkTable::probe(family, layout::PROBE, &probe(family)).unwrap();
+        NetlinkTable::probe(family, layout::PROBE, &probe(family, true)).unwrap();
         for node_ports in [NodePortAddresses::All, NodePortAddresses::Primary] {
             let mut first = proxy(family, node_ports.clone(), &batch);
             assert!(first.sync().unwrap().full);

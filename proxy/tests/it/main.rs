@@ -29,6 +29,7 @@ mod kernel_kubernetes;
 mod kernel_localhost;
 mod kernel_metrics;
 mod kernel_nftables;
+mod kernel_service_counters;
 mod kernel_userspace;
 mod kubernetes_source;
 mod layers;

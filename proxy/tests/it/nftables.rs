@@ -14,20 +14,28 @@ use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::NftablesSyncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::nftables::change::TableAction;
-use svcproxy::nftables::{Chain, ElementValue, Name};
+use svcproxy::nftables::{Chain, ElementValue, Name, NftChange};
 use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
 type NftablesProxy = FamilyProxy<NftablesSyncer<FakeNftTable>>;
 
 fn proxy(table: FakeNftTable) -> NftablesProxy {
-    with_settings(table, false)
+    with_settings(table, ChangedSettings::default())
 }
 
-fn with_settings(table: FakeNftTable, masquerade_all: bool) -> NftablesProxy {
+#[derive(Debug, Clone, Copy, Default)]
+struct ChangedSettings {
+    masquerade_all: bool,
+    service_counters: bool,
+}
+
+fn with_settings(table: FakeNftTable, settings: ChangedSettings) -> NftablesProxy {
+    let ChangedSettings { masquerade_all, service_counters } = settings;
     let config = Config {
         mode: Mode::Nftables,
         masquerade_all,
+        service_counters: service_counters.then(|| "*/svc-*".parse().unwrap()),
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         node_port_addresses: NodePortAddresses::Primary,
         ..Config::for_node("node-a")
@@ -47,6 +55,7 @@ fn content(proxy: &mut NftablesProxy) -> FakeContent {
 struct Meaning {
     chains: BTreeMap<Name, (usize, String)>,
     sets: BTreeSet<Name>,
+    counters: BTreeSet<Name>,
     elements: BTreeSet<(&'static str, Vec<u8>, String)>,
 }
 
@@ -75,6 +84,7 @@ fn meaning(content: &FakeContent) -> Meaning {
             .map(|(name, chain)| (name.clone(), (chain.rules.len(), rules(name, chain))))
             .collect(),
         sets: content.sets.keys().cloned().collect(),
+        counters: content.counters.clone(),
         elements,
     }
 }
@@ -104,8 +114,8 @@ enum NftablesStep {
     Apply(Change),
     Sync,
     Refuse,
-    /// Restarts with or without masqueradeAll; the first sync has this many quarters of the objects.
-    Restart(bool, usize),
+    /// Restarts with other settings; the first sync has this many quarters of the objects.
+    Restart(ChangedSettings, usize),
     Tamper(bool),
     FollowUp,
 }
@@ -134,7 +144,9 @@ fn any_step() -> impl Strategy<Value = NftablesStep> {
         1 => (0u8..4).prop_map(|index| NftablesStep::Apply(Change::Service(key(&format!("svc-{index}")), None))),
         4 => Just(NftablesStep::Sync),
         1 => Just(NftablesStep::Refuse),
-        2 => (any::<bool>(), 0..=4usize).prop_map(|(masquerade_all, part)| NftablesStep::Restart(masquerade_all, part)),
+        2 => (any::<[bool; 2]>(), 0..=4usize).prop_map(|([masquerade_all, service_counters], part)| {
+            NftablesStep::Restart(ChangedSettings { masquerade_all, service_counters }, part)
+        }),
         1 => any::<bool>().prop_map(NftablesStep::Tamper),
         1 => Just(NftablesStep::FollowUp),
     ]
@@ -143,8 +155,8 @@ fn any_step() -> impl Strategy<Value = NftablesStep> {
 proptest! {
     #[test]
     fn every_history_ends_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
-        let (mut now, mut applied) = (proxy(FakeNftTable::new(Family::V4)), Vec::new());
-        let mut settings = false;
+        let mut settings = ChangedSettings { service_counters: true, ..ChangedSettings::default() };
+        let (mut now, mut applied) = (with_settings(FakeNftTable::new(Family::V4), settings), Vec::new());
         for step in steps {
             match step {
                 NftablesStep::Apply(change) => {
@@ -153,8 +165,8 @@ proptest! {
                 }
                 NftablesStep::Sync => drop(now.sync()),
                 NftablesStep::Refuse => now.mode().table().refuses += 1,
-                NftablesStep::Restart(masquerade_all, part) => {
-                    settings = masquerade_all;
+                NftablesStep::Restart(changed, part) => {
+                    settings = changed;
                     now = with_settings(now.mode().table().clone(), settings);
                     let (first, then) = applied.split_at(applied.len() * part / 4);
                     now.apply(first);
@@ -167,6 +179,7 @@ proptest! {
                             content.chains.values_mut().for_each(|chain| chain.rules.clear());
                         } else {
                             content.elements.clear();
+                            content.counters.clear();
                         }
                     }
                     now.require_full_sync();
@@ -229,6 +242,41 @@ fn a_replaced_endpoint_removes_one_element_and_adds_one() {
     let chains = content(&mut proxy).chains;
     let draws: Vec<_> = chains.keys().filter(|name| name.contains("tcp")).map(|name| &**name).collect();
     assert_eq!(draws, ["cluster-ip-tcp-2", "cluster-ip-tcp-3", "tcp-1", "tcp-2", "tcp-3", "tcp-4"]);
+}
+
+#[test]
+fn counters_stay_while_endpoints_change_and_leave_with_their_service_port() {
+    let settings = ChangedSettings { service_counters: true, ..ChangedSettings::default() };
+    let mut proxy = with_settings(FakeNftTable::new(Family::V4), settings);
+    proxy.apply([&plain(1), &slice(1, &[1, 2]), &plain(2)]);
+    assert!(proxy.sync().unwrap().full);
+    let names = |proxy: &mut NftablesProxy| {
+        let counters = content(proxy).counters;
+        counters.iter().filter_map(|name| name.strip_prefix("reply-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&mut proxy), ["default/svc-1/tcp", "default/svc-2/tcp"]);
+    assert_eq!(content(&mut proxy).counters.len(), 6, "connections and both directions");
+    let counted = |change: &NftChange| {
+        let elements = change.add_elements.iter().chain(&change.delete_elements);
+        elements.filter(|element| matches!(element.value, ElementValue::Counter(_))).count()
+            + change.add_counters.len()
+            + change.delete_counters.len()
+    };
+    for hosts in [&[3, 4, 5][..], &[], &[1]] {
+        proxy.apply([&slice(1, hosts)]);
+        proxy.sync().unwrap();
+        assert_eq!(counted(proxy.mode().table().changes.last().unwrap()), 0, "{hosts:?}");
+    }
+    proxy.apply([&Change::Service(key("svc-1"), None)]);
+    proxy.sync().unwrap();
+    assert_eq!(counted(proxy.mode().table().changes.last().unwrap()), 3, "elements");
+    // A service port that returns within a second goes on counting.
+    proxy.apply([&plain(1)]);
+    proxy.sync().unwrap();
+    assert_eq!(counted(proxy.mode().table().changes.last().unwrap()), 3, "elements");
+    proxy.apply([&Change::Service(key("svc-1"), None)]);
+    settle(&mut proxy);
+    assert_eq!(names(&mut proxy), ["default/svc-2/tcp"]);
 }
 
 #[test]
@@ -347,7 +395,10 @@ fn without_service_cidrs_no_range_is_dropped() {
 /// The chain's rules follow the settings of the proxy that created it.
 #[test]
 fn an_inherited_chain_gets_the_rules_of_the_new_settings() {
-    let mut first = with_settings(FakeNftTable::new(Family::V4), true);
+    let mut first = with_settings(
+        FakeNftTable::new(Family::V4),
+        ChangedSettings { masquerade_all: true, ..ChangedSettings::default() },
+    );
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();
     let mut next = proxy(first.mode().table().clone());

@@ -81,7 +81,7 @@ fn table(family: Family, balancing: LoadBalancing) -> String {
     };
     let plan = plan_service_port(&port, &endpoints, context);
     let node = NodePlan { internal_masquerade: Masquerade::Never, ..layout::probe_node(family) };
-    text::table(&node, &[plan])
+    text::table(&node, &[plan], None)
 }
 
 async fn compare(family: Family, balancing: LoadBalancing) -> Vec<String> {

@@ -16,6 +16,7 @@ const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_FLAGS: u16 = 3;
 const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
 const NFTA_SET_ELEM_USERDATA: u16 = 6;
+const NFTA_SET_ELEM_OBJREF: u16 = 9;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
 const NFTA_DATA_VALUE: u16 = 1;
 pub(crate) const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
@@ -29,6 +30,8 @@ pub enum ElementValue<'a> {
     Data(&'a [u8]),
     /// A verdict map's value.
     Verdict(NfVerdict<'a>),
+    /// The name of a counter, which several elements may share.
+    Counter(&'a str),
 }
 
 /// An element.
@@ -70,6 +73,7 @@ impl<'a> Element<'a> {
                     writer.nest(NFTA_SET_ELEM_DATA, |writer| writer.put(NFTA_DATA_VALUE, data))
                 }
                 Some(ElementValue::Verdict(verdict)) => writer.nest(NFTA_SET_ELEM_DATA, |writer| verdict.write(writer)),
+                Some(ElementValue::Counter(name)) => writer.name(NFTA_SET_ELEM_OBJREF, "counter", name),
                 None => {}
             }
             if self.interval_end {

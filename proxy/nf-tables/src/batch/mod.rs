@@ -1,6 +1,7 @@
 //! Operations that the kernel applies together or not.
 
 mod chains;
+mod counters;
 mod elements;
 mod flowtables;
 mod rules;
@@ -13,6 +14,7 @@ use crate::family::Family;
 use crate::netlink::{self, AttributeWriter, HEADER_LENGTH, patch_length};
 
 pub use chains::{BaseChain, ChainPolicy, NfHook};
+pub(crate) use counters::NFT_OBJECT_COUNTER;
 pub(crate) use elements::NFT_SET_ELEM_INTERVAL_END;
 pub use elements::{Element, ElementValue};
 pub use rules::RulePosition;
@@ -30,11 +32,12 @@ const MESSAGE_HEADER: usize = HEADER_LENGTH + NFGENMSG;
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
 /// Types of additions, which the kernel echoes.
-const ADDITIONS: [libc::c_int; 5] = [
+const ADDITIONS: [libc::c_int; 6] = [
     libc::NFT_MSG_NEWTABLE,
     libc::NFT_MSG_NEWCHAIN,
     libc::NFT_MSG_NEWRULE,
     libc::NFT_MSG_NEWSET,
+    libc::NFT_MSG_NEWOBJ,
     flowtables::NFT_MSG_NEWFLOWTABLE,
 ];
 /// The sequence number before those of operations.

@@ -2,7 +2,7 @@ use std::ops::BitOr;
 
 use nix::libc;
 
-use super::{Batch, Operation, flag};
+use super::{Batch, NFT_OBJECT_COUNTER, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
 use crate::netlink::AttributeWriter;
@@ -19,6 +19,7 @@ const NFTA_SET_DESC: u16 = 9;
 const NFTA_SET_ID: u16 = 10;
 const NFTA_SET_TIMEOUT: u16 = 11;
 const NFTA_SET_USERDATA: u16 = 13;
+const NFTA_SET_OBJ_TYPE: u16 = 15;
 const NFTA_SET_DESC_SIZE: u16 = 1;
 const NFTA_SET_DESC_CONCAT: u16 = 2;
 const NFTA_LIST_ELEM: u16 = 1;
@@ -36,6 +37,8 @@ impl SetFlags {
     pub const INTERVAL: SetFlags = SetFlags(0x4);
     /// Implied by [`SetSpec::data`].
     pub const MAP: SetFlags = SetFlags(0x8);
+    /// The values are objects; implied by [`SetSpec::data`].
+    pub const OBJECT: SetFlags = SetFlags(0x40);
     /// Implied by [`SetSpec::timeout`].
     pub const TIMEOUT: SetFlags = SetFlags(0x10);
     /// Rules change the set.
@@ -64,6 +67,8 @@ pub enum MapData {
     },
     /// A verdict.
     Verdict,
+    /// A named counter of the table.
+    Counter,
 }
 
 /// The definition of a set or map.
@@ -113,7 +118,8 @@ impl Batch {
 
 fn describe(writer: &mut AttributeWriter, set: &SetSpec<'_>) {
     let follows = [
-        (set.data.is_some(), SetFlags::MAP),
+        (set.data.is_some_and(|data| data != MapData::Counter), SetFlags::MAP),
+        (set.data == Some(MapData::Counter), SetFlags::OBJECT),
         (set.timeout.is_some(), SetFlags::TIMEOUT),
         (!set.fields.is_empty(), SetFlags::CONCAT),
     ];
@@ -127,6 +133,7 @@ fn describe(writer: &mut AttributeWriter, set: &SetSpec<'_>) {
             writer.be32(NFTA_SET_DATA_LEN, length);
         }
         Some(MapData::Verdict) => writer.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT),
+        Some(MapData::Counter) => writer.be32(NFTA_SET_OBJ_TYPE, NFT_OBJECT_COUNTER),
         None => {}
     }
     if set.size.is_some() || !set.fields.is_empty() {

@@ -68,6 +68,14 @@ impl Rule {
         })
     }
 
+    /// Counts by the named counter that the map has for the key; ends the rule without one (`enum nft_objref_attributes`).
+    pub fn counter_by(&mut self, map: &str, key: Register) -> &mut Rule {
+        self.expression("objref", |writer| {
+            writer.be32(3, key.0);
+            writer.name(4, "map", map);
+        })
+    }
+
     /// Ends the rule (`enum nft_immediate_attributes`).
     pub fn verdict(&mut self, verdict: NfVerdict<'_>) -> &mut Rule {
         self.expression("immediate", |writer| {

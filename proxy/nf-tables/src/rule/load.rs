@@ -60,6 +60,8 @@ pub struct CtKey(pub u32);
 impl CtKey {
     /// `NF_CT_STATE_BIT`: established 2, related 4, new 8.
     pub const STATE: CtKey = CtKey(0);
+    /// `enum ip_conntrack_dir`, one byte.
+    pub const DIRECTION: CtKey = CtKey(1);
     /// `enum ip_conntrack_status`: source NAT 0x10, destination NAT 0x20.
     pub const STATUS: CtKey = CtKey(2);
     /// Connection mark.

@@ -5,10 +5,10 @@ use nix::libc;
 use super::NfSocket;
 use super::ask::Request;
 use super::error::QueryError;
-use crate::batch::flag;
+use crate::batch::{NFT_OBJECT_COUNTER, flag};
 use crate::family::{Family, Table};
 use crate::netlink::{Attributes, NET_BYTE_ORDER};
-use crate::objects::{ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
+use crate::objects::{ChainInfo, CounterInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 
 /// `include/uapi/linux/netfilter/ipset/ip_set.h`; the upper byte is `NFNL_SUBSYS_IPSET`.
 const IPSET_CMD_GET_BYNAME: u16 = 6 << 8 | 14;
@@ -93,6 +93,17 @@ impl NfSocket {
         let request = Request::new("flowtables", NFT_MSG_GETFLOWTABLE, flag::DUMP, table.family);
         self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
         Ok(self.objects().filter_map(FlowtableInfo::read))
+    }
+
+    /// Lists a table's counters.
+    pub fn counters(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = CounterInfo<'_>>, QueryError> {
+        // `NFTA_OBJ_TABLE`, `NFTA_OBJ_TYPE`.
+        let request = Request::new("counters", libc::NFT_MSG_GETOBJ, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.be32(3, NFT_OBJECT_COUNTER);
+        })?;
+        Ok(self.objects().filter_map(CounterInfo::read))
     }
 
     /// Lists a table's sets.

@@ -146,7 +146,10 @@ pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[
     let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
     Documents {
         comments: health_lines(&plans) + &localhost_lines(&node, &plans) + &flow_lines(&node, &addresses, &plans),
-        parts: vec![(DocumentKind::Tables, nftables::text::table(&node, &plans) + &flowtable)],
+        parts: vec![(
+            DocumentKind::Tables,
+            nftables::text::table(&node, &plans, config.service_counters.as_ref()) + &flowtable,
+        )],
     }
 }
 

@@ -62,6 +62,9 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
                 batch.add_table_with(table, &comment).map(drop)
             })?,
         }
+        for name in &change.add_counters {
+            self.add(name, |batch| batch.add_counter(table, name).map(drop))?;
+        }
         for (name, set) in &change.add_sets {
             let (fields, user_data) = (encode::fields(set, family), encode::user_data(set, family));
             let spec = encode::set(name, set, family, &fields, &user_data);
@@ -91,6 +94,9 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
         }
         for name in &change.delete_sets {
             self.add(name, |batch| batch.delete_set(table, name).map(drop))?;
+        }
+        for name in &change.delete_counters {
+            self.add(name, |batch| batch.delete_counter(table, name).map(drop))?;
         }
         Ok(())
     }
@@ -182,7 +188,7 @@ fn frontend(element: &Element, address: usize) -> &[u8] {
     let more = match element.value {
         ElementValue::Endpoint(_) => size_of::<u32>(),
         ElementValue::To(_) => address,
-        ElementValue::None | ElementValue::Verdict(_) => 0,
+        ElementValue::None | ElementValue::Verdict(_) | ElementValue::Counter(_) => 0,
     };
     key.get(..key.len().saturating_sub(more)).unwrap_or(key)
 }

@@ -131,6 +131,10 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         Statement::Counter => {
             out.counter();
         }
+        Statement::CountBy { key, map } => {
+            field::load(key, of_kernel(family), out);
+            out.counter_by(map, r1);
+        }
         Statement::Reject => {
             // `ICMP_PORT_UNREACH`, `ICMPV6_PORT_UNREACH`.
             out.reject(Reject::Icmp(if family == Family::V4 { 3 } else { 4 }));
@@ -264,6 +268,7 @@ pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32
         data: match set.holds {
             ElementKind::Keys => None,
             ElementKind::Verdicts => Some(MapData::Verdict),
+            ElementKind::Counters => Some(MapData::Counter),
             ElementKind::Endpoints => {
                 Some(MapData::Value { kind: field::datatype(&ENDPOINT, of), length: field::length(&ENDPOINT, of) })
             }
@@ -290,7 +295,11 @@ pub(super) fn user_data(set: &Set, family: Family) -> Vec<u8> {
 pub(super) fn shape(set_: &Set, family: Family) -> SetShape {
     let (fields, user_data) = (fields(set_, family), user_data(set_, family));
     let spec = set("", set_, family, &fields, &user_data);
-    let follows = [(spec.data.is_some(), SetFlags::MAP), (!spec.fields.is_empty(), SetFlags::CONCAT)];
+    let follows = [
+        (spec.data.is_some_and(|data| data != MapData::Counter), SetFlags::MAP),
+        (spec.data == Some(MapData::Counter), SetFlags::OBJECT),
+        (!spec.fields.is_empty(), SetFlags::CONCAT),
+    ];
     let flags = follows.into_iter().filter(|(yes, _)| *yes).fold(spec.flags, |flags, (_, flag)| flags | flag);
     SetShape {
         key_type: spec.key_type,
@@ -314,7 +323,7 @@ pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> SetShape {
 fn value_length(data: Option<MapData>) -> Option<u32> {
     match data {
         None => None,
-        Some(MapData::Verdict) => Some(0),
+        Some(MapData::Verdict | MapData::Counter) => Some(0),
         Some(MapData::Value { length, .. }) => Some(length),
     }
 }
@@ -354,6 +363,7 @@ pub(super) fn element(element: &Element, family: Family) -> nf_tables::Element<'
         ElementValue::Endpoint(endpoint) => {
             nf_tables::Element::to(key, nf_tables::ElementValue::Data(endpoint.bytes()))
         }
+        ElementValue::Counter(name) => nf_tables::Element::to(key, nf_tables::ElementValue::Counter(name)),
         ElementValue::Verdict(verdict) => {
             nf_tables::Element::to(key, nf_tables::ElementValue::Verdict(verdict_of(verdict)))
         }

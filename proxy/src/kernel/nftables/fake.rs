@@ -14,6 +14,7 @@ use crate::nftables::{
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FakeContent {
+    pub counters: BTreeSet<Name>,
     pub sets: BTreeMap<Name, Set>,
     pub chains: BTreeMap<Name, Chain>,
     pub elements: BTreeMap<(&'static str, ElementKey), ElementValue>,
@@ -46,6 +47,11 @@ impl FakeNftTable {
             (TableAction::Make, Some(_)) => return refused("there is a table"),
             (TableAction::Replace, None) => return refused("there is no table to replace"),
         };
+        for name in &change.add_counters {
+            if !content.counters.insert(name.clone()) {
+                return refused(format!("the counter {name} is there"));
+            }
+        }
         for (name, set) in &change.add_sets {
             if content.sets.insert(name.clone(), set.clone()).is_some() {
                 return refused(format!("the set {name} is there"));
@@ -77,6 +83,12 @@ impl FakeNftTable {
             if content.sets.remove(name).is_none() {
                 return refused(format!("there is no set {name} to delete"));
             }
+            content.elements.retain(|(set, _), _| *set != &**name);
+        }
+        for name in &change.delete_counters {
+            if !content.counters.remove(name) {
+                return refused(format!("there is no counter {name} to delete"));
+            }
         }
         content.check()?;
         Ok(content)
@@ -89,9 +101,9 @@ impl FakeContent {
         let fits = match (set.holds, &element.value) {
             (ElementKind::Keys, ElementValue::None) => !set.ranges,
             (ElementKind::Keys, ElementValue::To(_)) => set.ranges,
-            (ElementKind::Verdicts, ElementValue::Verdict(_)) | (ElementKind::Endpoints, ElementValue::Endpoint(_)) => {
-                true
-            }
+            (ElementKind::Verdicts, ElementValue::Verdict(_))
+            | (ElementKind::Endpoints, ElementValue::Endpoint(_))
+            | (ElementKind::Counters, ElementValue::Counter(_)) => true,
             _ => false,
         };
         if let ElementValue::To(last) = &element.value {
@@ -128,7 +140,9 @@ impl FakeContent {
         let statements = self.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
         let named = statements.filter_map(|statement| match statement {
             Statement::InSet { set, .. } | Statement::Remember { set, .. } => Some(&**set),
-            Statement::Map { map, .. } | Statement::TranslateBy { map, .. } => Some(*map),
+            Statement::Map { map, .. } | Statement::TranslateBy { map, .. } | Statement::CountBy { map, .. } => {
+                Some(*map)
+            }
             _ => None,
         });
         named.collect()
@@ -145,6 +159,13 @@ impl FakeContent {
         }
         if let Some(chain) = self.targets().find(|chain| !self.chains.contains_key(&***chain)) {
             return refused(format!("the chain {chain} is led to, and is not there"));
+        }
+        let missing = self.elements.values().find_map(|value| match value {
+            ElementValue::Counter(name) if !self.counters.contains(name) => Some(name),
+            _ => None,
+        });
+        if let Some(counter) = missing {
+            return refused(format!("the counter {counter} is referred to, and is not there"));
         }
         if let Some(set) = self.named_sets().into_iter().find(|set| !self.sets.contains_key(*set)) {
             return refused(format!("the set {set} is named, and is not there"));
@@ -164,6 +185,7 @@ impl NftTable for FakeNftTable {
         let asked = |set: &str| query.elements.iter().any(|(name, _)| *name == set);
         let elements = content.elements.iter().filter(|((set, _), _)| asked(set));
         Ok(TableState::Ours(ListedTable {
+            counters: content.counters.iter().map(ToString::to_string).collect(),
             chains: content.chains.iter().map(|(name, chain)| (name.to_string(), saved_chain(chain))).collect(),
             sets: content.sets.iter().map(|(name, set)| (name.to_string(), saved_set(set))).collect(),
             elements: elements.map(|((set, key), value)| Element { set, key: *key, value: value.clone() }).collect(),

@@ -7,11 +7,11 @@ mod flowtable;
 mod netlink;
 mod pipeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use fake::FakeNftTable;
 pub use flowtable::{Flowtable, FlowtableSpec, NetlinkFlowtable};
-pub use netlink::{NetlinkTable, TimedBatchObserver, packets};
+pub use netlink::{NetlinkTable, TimedBatchObserver, counters, packets};
 
 use crate::model::Family;
 use crate::nftables::{BaseHook, Element, NftChange, Rule, Set};
@@ -53,6 +53,12 @@ pub struct SetShape {
     user_data: Vec<u8>,
 }
 
+impl SetShape {
+    fn holds_counters(&self) -> bool {
+        self.flags & nf_tables::SetFlags::OBJECT.0 != 0
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedChain {
     pub base: Option<BaseHook>,
@@ -72,6 +78,7 @@ pub struct ListedTable {
     pub chains: BTreeMap<String, ListedChain>,
     pub sets: BTreeMap<String, ListedSet>,
     pub elements: Vec<Element>,
+    pub counters: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -81,6 +81,10 @@ impl NetlinkTable {
             let one = ListedSet { shape: encode::saved_shape(&set), size: set.size };
             saved.sets.insert(set.name.to_owned(), one);
         }
+        // Without a map of counters this program's tables have no counters.
+        if saved.sets.values().any(|set| set.shape.holds_counters()) {
+            saved.counters.extend(self.socket.counters(table)?.map(|counter| counter.name.to_owned()));
+        }
         for (name, set) in query.elements {
             let elements = self.socket.elements(table, name)?;
             if set.ranges && set.key.len() == 1 {
@@ -120,12 +124,23 @@ pub fn packets(family: Family, table: &str, chain: &str) -> Result<u64, NftTable
     Ok(rules.filter_map(|rule| Some(nf_tables::counter(rule.expressions)?.packets)).sum())
 }
 
+/// Returns the table's counters with their values; none without the table.
+pub fn counters(family: Family, table: &str) -> Result<Vec<(String, nf_tables::Counter)>, NftTableError> {
+    let failed = |reason: &dyn std::fmt::Display| error(format!("read the counters of the table {table}"), reason);
+    let mut socket = NfSocket::open().map_err(|source| failed(&source))?;
+    let counters = socket.counters(Table::new(of_kernel(family), table)).map_err(|source| failed(&source))?;
+    Ok(counters.map(|counter| (counter.name.to_owned(), counter.counter)).collect())
+}
+
 fn read(name: &'static str, set: &Set, element: &nf_tables::ElementInfo<'_>) -> Option<Element> {
     let value = match (set.holds, element.value, element.key_end) {
         (ElementKind::Keys, None, None) => ElementValue::None,
         (ElementKind::Keys, None, Some(last)) => ElementValue::To(ElementKey::from_bytes(last)),
         (ElementKind::Endpoints, Some(nf_tables::ElementValue::Data(data)), _) => {
             ElementValue::Endpoint(ElementKey::from_bytes(data))
+        }
+        (ElementKind::Counters, Some(nf_tables::ElementValue::Counter(name)), _) => {
+            ElementValue::Counter(Arc::from(name))
         }
         (ElementKind::Verdicts, Some(nf_tables::ElementValue::Verdict(verdict)), _) => {
             ElementValue::Verdict(match verdict {

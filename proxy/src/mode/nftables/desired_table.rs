@@ -23,6 +23,7 @@ pub(super) struct DesiredTable<'a> {
     /// Chains that no element refers to yet.
     pub(super) spares: BTreeSet<SharedChain>,
     pub(super) sets: BTreeMap<Name, Set>,
+    pub(super) counters: BTreeSet<Name>,
 }
 
 pub(super) struct SyncPlan {
@@ -43,7 +44,8 @@ impl<'a> DesiredTable<'a> {
         };
         ledger.own().for_each(|own| objects.extend(own));
         let AffinityObjects { chains, sets } = objects;
-        DesiredTable { node, ledger, lost_flows, fixed: layout::chains(node), chains, spares, sets }
+        let counters = ledger.counters().cloned().collect();
+        DesiredTable { node, ledger, lost_flows, fixed: layout::chains(node), chains, spares, sets, counters }
     }
 
     pub(super) fn elements(&self) -> impl Iterator<Item = Element> + use<'a> {
@@ -71,7 +73,7 @@ impl<'a> DesiredTable<'a> {
         let mut sizes = BTreeMap::new();
         for (name, set) in layout::sets(self.node, |_| 0) {
             let Some(there) = saved.sets.get(name) else {
-                if name == layout::LOST_FLOWS {
+                if layout::is_optional(name) {
                     continue;
                 }
                 return None;
@@ -111,6 +113,7 @@ impl<'a> DesiredTable<'a> {
         let own = self.sets.iter().map(|(name, set)| (name.clone(), set.clone()));
         let change = NftChange {
             table,
+            add_counters: self.counters.iter().cloned().collect(),
             add_sets: sets.into_iter().map(|(name, set)| (name.into(), set)).chain(own).collect(),
             add_chains: self.all_chains().map(|(name, chain)| (name.clone(), chain.clone())).collect(),
             ..NftChange::default()
@@ -145,13 +148,16 @@ impl<'a> DesiredTable<'a> {
                 change.add_sets.push((name.clone(), set.clone()));
             }
         }
+        let missing = self.counters.iter().filter(|name| !saved.counters.remove(&***name));
+        change.add_counters = missing.cloned().collect();
         let (removed, added) = found.differing(self.elements());
         let is_lost_flow = |element: &Element| element.set == layout::LOST_FLOWS;
         (change.delete_first, change.delete_elements) = removed.into_iter().partition(is_lost_flow);
         (change.add_last, change.add_elements) = added.into_iter().partition(is_lost_flow);
         let chains = saved.chains.into_keys().map(|name| UnusedObject::Chain(name.into()));
         let sets = saved.sets.into_keys().map(|name| UnusedObject::Set(name.into()));
-        SyncPlan { change, refill: false, sizes, unused: chains.chain(sets).collect() }
+        let counters = saved.counters.into_iter().map(|name| UnusedObject::Counter(name.into()));
+        SyncPlan { change, refill: false, sizes, unused: chains.chain(sets).chain(counters).collect() }
     }
 
     /// Returns, for chains to which no element refers, the number of their rules plus the rules that jump to them.

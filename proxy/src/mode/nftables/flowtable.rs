@@ -41,6 +41,7 @@ pub fn table(family: Family, links: &[String]) -> String {
         name: TABLE,
         comment: COMMENT,
         family,
+        counters: &[],
         sets: &[],
         flowtable: Some((FLOWTABLE, links)),
         chains: &chains,

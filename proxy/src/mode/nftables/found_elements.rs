@@ -53,7 +53,7 @@ impl FoundElements {
         let Some(elements) = self.of(map) else { return IndexedEndpoints::default() };
         let at = |number| match elements.get(&frontend.number(number))? {
             ElementValue::Endpoint(endpoint) => endpoint.as_endpoint(),
-            ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) => None,
+            ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) | ElementValue::Counter(_) => None,
         };
         let endpoints: IndexedEndpoints = (0..).map_while(at).collect();
         // An endpoint with several numbers is in a table of consistent hashing, whose numbers are slots.
@@ -106,7 +106,7 @@ impl FoundElements {
         let of = |set| self.of(set).into_iter().flatten();
         let endpoint = |value: &ElementValue| match value {
             ElementValue::Endpoint(endpoint) => endpoint.as_endpoint(),
-            ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) => None,
+            ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) | ElementValue::Counter(_) => None,
         };
         let addresses = of(layout::SERVICE_ENDPOINTS).filter_map(move |(key, value)| {
             let (address, protocol, port) = key.split_number()?.0.as_frontend()?;

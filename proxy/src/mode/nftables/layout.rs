@@ -45,11 +45,21 @@ pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpo
 /// Node ports that are rejected on the loopback range.
 pub const LOCALHOST_NODEPORTS: &str = "localhost-nodeports";
 
+/// Original destinations and directions of translated packets to the counters of service ports.
+pub const SERVICE_TRAFFIC: &str = "service-traffic";
+pub const NODEPORT_TRAFFIC: &str = "nodeport-traffic";
+/// Original destinations of new connections to the counters of service ports.
+pub const SERVICE_CONNECTIONS: &str = "service-connections";
+pub const NODEPORT_CONNECTIONS: &str = "nodeport-connections";
+
 /// Destinations and endpoints of connections to reset.
 pub const LOST_FLOWS: &str = "lost-flows";
 
 const SERVICES: &str = "services";
 const LOST_FLOWS_CHECK: &str = "lost-flows-check";
+const COUNT_TRAFFIC: &str = "count-traffic";
+const COUNT_CONNECTIONS: &str = "count-connections";
+const NAT_INPUT: &str = "nat-input";
 const FIREWALL_CHECK: &str = "firewall-check";
 const NODEPORT_ENDPOINTS_CHECK: &str = "nodeport-endpoints-check";
 const SERVICE_ENDPOINTS_CHECK: &str = "service-endpoints-check";
@@ -89,6 +99,11 @@ const FLOW: &[KeyField] = &[
     KeyField::ReplySource,
     KeyField::ReplySourcePort,
 ];
+const ORIGINAL: &[KeyField] = &[KeyField::OriginalDestination, KeyField::Protocol, KeyField::OriginalDestinationPort];
+const ORIGINAL_NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::OriginalDestinationPort];
+const TRAFFIC: &[KeyField] =
+    &[KeyField::OriginalDestination, KeyField::Protocol, KeyField::OriginalDestinationPort, KeyField::Direction];
+const NODEPORT_TRAFFIC_KEY: &[KeyField] = &[KeyField::Protocol, KeyField::OriginalDestinationPort, KeyField::Direction];
 /// Sets declare the number with `typeof`; whether it is random, and its modulus, do not matter there. `nft` 1.0.6 ends by a
 /// segmentation fault when it lists a set of `jhash`.
 const FRONTEND_SLOT: &[KeyField] =
@@ -107,8 +122,25 @@ const BASE_CHAINS: [(&str, bool, NftHook, i32, &[&str]); 8] = [
     ("nat-postrouting", true, NftHook::Postrouting, SRCNAT, &[MASQUERADING]),
 ];
 
-pub fn base_chains() -> impl Iterator<Item = &'static str> {
-    BASE_CHAINS.into_iter().map(|(name, ..)| name)
+pub fn base_chains(node: &NodePlan) -> impl Iterator<Item = &'static str> {
+    BASE_CHAINS.into_iter().map(|(name, ..)| name).chain(node.count_services.then_some(NAT_INPUT))
+}
+
+/// Whether a table of this program may lack the set, which an option asks for.
+pub fn is_optional(set: &str) -> bool {
+    [LOST_FLOWS, SERVICE_TRAFFIC, NODEPORT_TRAFFIC, SERVICE_CONNECTIONS, NODEPORT_CONNECTIONS].contains(&set)
+}
+
+/// The maps of counters have no size: an option adds them to a table in use, and a table that has a size too small is
+/// replaced, with its counters.
+fn counter_maps() -> [(&'static str, Set); 4] {
+    let map = |comment, key| Set::map(comment, key, ElementKind::Counters);
+    [
+        (SERVICE_TRAFFIC, map("whose traffic a packet is, by the destination of its connection", TRAFFIC)),
+        (NODEPORT_TRAFFIC, map("the same for node ports", NODEPORT_TRAFFIC_KEY)),
+        (SERVICE_CONNECTIONS, map("whose connection it is", ORIGINAL)),
+        (NODEPORT_CONNECTIONS, map("the same for node ports", ORIGINAL_NODEPORT)),
+    ]
 }
 
 /// Returns the sets in printing order, with sizes by `size`.
@@ -147,6 +179,7 @@ pub fn sets(node: &NodePlan, size: impl Fn(&str) -> u32) -> Vec<(&'static str, S
         (ALLOWED, Set::ranges("who may use them", FRONTEND_AND_SOURCE)),
     ];
     // Few elements, whose number nothing foretells.
+    sets.extend(node.count_services.then(counter_maps).into_iter().flatten());
     sets.extend(node.lost_flows.map(|_| (LOST_FLOWS, Set::keys("connections whose endpoint is lost", FLOW))));
     sets
 }
@@ -165,7 +198,8 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
             let jump = Statement::Verdict(NftVerdict::Jump(LOST_FLOWS_CHECK.into()));
             Rule::new([Statement::Translated, jump])
         });
-        let rules = lost.into_iter().chain(to.iter().chain(localhost).map(jump)).collect();
+        let counted = node.count_services.then(|| count(name)).flatten();
+        let rules = lost.into_iter().chain(counted).chain(to.iter().chain(localhost).map(jump)).collect();
         (name.into(), Chain { comment: "", base: Some(BaseHook { is_nat, hook, priority }), rules })
     });
     let others = [
@@ -179,9 +213,46 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     ];
     let others = others.into_iter().chain(node.node_port_relay.map(|_| localhost_check(node)).into_iter().flatten());
     let others = others.chain(node.lost_flows.map(|_| (LOST_FLOWS_CHECK, lost_flows_check())));
+    let others = others.chain(node.count_services.then(counting).into_iter().flatten());
     let mut chains: Vec<(Name, Chain)> = base.chain(others.map(|(name, chain)| (name.into(), chain))).collect();
     chains.iter_mut().for_each(|(name, chain)| mutants::nft_rules(name, &mut chain.rules));
     chains
+}
+
+/// Returns the rule of a base chain that counts translated packets or connections. The hooks input, forward and output
+/// see each packet once after NAT; a packet to this node's own processes passes output and input, the second time from
+/// the loopback interface. The chains of source NAT see the first packet of each connection, and only one of them.
+fn count(base_chain: &str) -> Option<Rule> {
+    let to = match base_chain {
+        "nat-postrouting" | NAT_INPUT => COUNT_CONNECTIONS,
+        "filter-input" | "filter-forward" | "filter-output" => COUNT_TRAFFIC,
+        _ => return None,
+    };
+    let from_elsewhere = Statement::Interface { name: "lo".to_owned(), prefix: false, negated: true };
+    let from_elsewhere = (base_chain == "filter-input").then_some(from_elsewhere);
+    let jump = Statement::Verdict(NftVerdict::Jump(to.into()));
+    Some(Rule::new(from_elsewhere.into_iter().chain([Statement::Translated, jump])))
+}
+
+/// `nft` knows the type of a connection's port only behind a match of the protocol, so each protocol has its rules. A
+/// packet to a service address costs one look-up, to a node port two.
+fn counting() -> [(&'static str, Chain); 3] {
+    let rules = |service: (&'static [KeyField], &'static str), node_port: (&'static [KeyField], &'static str)| {
+        let of_protocol = move |protocol| {
+            let count = |(key, map)| [Statement::Protocol(protocol), Statement::CountBy { key, map }];
+            let found = count(service).into_iter().chain([Statement::Verdict(NftVerdict::Return)]);
+            [Rule::new(found), Rule::new(count(node_port))]
+        };
+        Protocol::ALL.into_iter().flat_map(of_protocol).collect()
+    };
+    let traffic = rules((TRAFFIC, SERVICE_TRAFFIC), (NODEPORT_TRAFFIC_KEY, NODEPORT_TRAFFIC));
+    let connections = rules((ORIGINAL, SERVICE_CONNECTIONS), (ORIGINAL_NODEPORT, NODEPORT_CONNECTIONS));
+    let base = BaseHook { is_nat: true, hook: NftHook::Input, priority: SRCNAT };
+    [
+        (NAT_INPUT, Chain { comment: "", base: Some(base), rules: count(NAT_INPUT).into_iter().collect() }),
+        (COUNT_TRAFFIC, Chain::new("packets of service ports, in both directions", traffic)),
+        (COUNT_CONNECTIONS, Chain::new("connections of service ports", connections)),
+    ]
 }
 
 /// Resets connections in both directions, before NAT: a reset that answers a packet from a bridge port skips NAT where
@@ -338,5 +409,6 @@ pub fn probe_node(family: Family) -> NodePlan {
         drop_invalid: false,
         service_ranges: vec![family.loopback_range()],
         lost_flows: None,
+        count_services: false,
     }
 }

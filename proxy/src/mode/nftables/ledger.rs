@@ -48,6 +48,8 @@ pub(super) struct TableDifference {
     pub(super) chains_added: BTreeMap<Name, Chain>,
     pub(super) sets_removed: BTreeSet<Name>,
     pub(super) sets_added: BTreeMap<Name, Set>,
+    pub(super) counters_removed: BTreeSet<Name>,
+    pub(super) counters_added: BTreeSet<Name>,
 }
 
 /// Fills the maps in sorted order, which is cheapest.
@@ -74,6 +76,10 @@ impl ElementLedger {
 
     pub(super) fn own(&self) -> impl Iterator<Item = &AffinityObjects> {
         self.ports.values().filter_map(NftServiceObjects::own)
+    }
+
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Name> {
+        self.ports.values().flat_map(NftServiceObjects::counters)
     }
 
     pub(super) fn count(&self, set: &str) -> usize {
@@ -110,6 +116,11 @@ impl ElementLedger {
             if let Some(old) = &old {
                 self.count_old(old, &mut update);
             }
+            let counters = |objects: &Option<NftServiceObjects>| -> Vec<Name> {
+                objects.iter().flat_map(NftServiceObjects::counters).cloned().collect()
+            };
+            update.counters_before.extend(counters(&old));
+            update.counters_after.extend(counters(&objects));
             old.iter().filter_map(NftServiceObjects::own).for_each(|own| update.own_before.extend(own));
             objects.iter().filter_map(NftServiceObjects::own).for_each(|own| update.own_after.extend(own));
             if let Some(new) = objects {
@@ -171,11 +182,14 @@ struct LedgerUpdate {
     shared_unused: BTreeSet<SharedChain>,
     own_before: AffinityObjects,
     own_after: AffinityObjects,
+    counters_before: BTreeSet<Name>,
+    counters_after: BTreeSet<Name>,
 }
 
 impl LedgerUpdate {
     fn difference(self, uses: &mut HashMap<SharedChain, u32>) -> TableDifference {
-        let LedgerUpdate { mut before, mut after, mut shared_added, shared_unused, own_before, own_after } = self;
+        let LedgerUpdate { mut before, mut after, mut shared_added, shared_unused, .. } = self;
+        let LedgerUpdate { own_before, own_after, counters_before, counters_after, .. } = self;
         let mut shared_removed = BTreeSet::new();
         for shared in shared_unused {
             if uses.get(&shared) == Some(&0) {
@@ -206,6 +220,8 @@ impl LedgerUpdate {
             chains_added,
             sets_removed,
             sets_added,
+            counters_removed: &counters_before - &counters_after,
+            counters_added: &counters_after - &counters_before,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::affinity::AffinityRenderer;
+use super::counters::CounterNames;
 use super::endpoint_index::{EndpointIndex, assign};
 use super::layout;
 use super::shared_chains::{ChainRole, FrontendKind, SharedChain, cluster_ip_rules};
@@ -25,6 +26,7 @@ pub struct NftServiceObjects {
     /// Rare elements, in any order.
     elements: Vec<Element>,
     own: Option<Box<AffinityObjects>>,
+    counters: Option<Box<CounterNames>>,
     pub slots: EndpointIndex,
     /// `None`: endpoints are drawn.
     tables: Option<Box<SlotTables>>,
@@ -74,6 +76,8 @@ struct Dispatch {
 }
 
 struct FrontendMaps {
+    traffic: &'static str,
+    connections: &'static str,
     services: &'static str,
     no_endpoints: &'static str,
     endpoints: &'static str,
@@ -81,12 +85,16 @@ struct FrontendMaps {
 }
 
 const OF_ADDRESSES: FrontendMaps = FrontendMaps {
+    traffic: layout::SERVICE_TRAFFIC,
+    connections: layout::SERVICE_CONNECTIONS,
     services: layout::SERVICE_IPS,
     no_endpoints: layout::NO_ENDPOINT_SERVICES,
     endpoints: layout::SERVICE_ENDPOINTS,
     short_circuits: layout::SHORT_CIRCUIT_ENDPOINTS,
 };
 const OF_NODE_PORTS: FrontendMaps = FrontendMaps {
+    traffic: layout::NODEPORT_TRAFFIC,
+    connections: layout::NODEPORT_CONNECTIONS,
     services: layout::SERVICE_NODEPORTS,
     no_endpoints: layout::NO_ENDPOINT_NODEPORTS,
     endpoints: layout::NODEPORT_ENDPOINTS,
@@ -137,6 +145,7 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &EndpointIndex) -
         hairpins: plan.hairpins.clone().into(),
         elements,
         own: affinity.map(|affinity| Box::new(affinity.objects(&slots))),
+        counters: None,
         slots,
         tables: tables.map(Box::new),
     }
@@ -145,6 +154,28 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &EndpointIndex) -
 impl NftServiceObjects {
     fn key(&self, address: FrontendAddress) -> ElementKey {
         key(address, self.protocol, self.port)
+    }
+
+    /// Counts the traffic of all frontends by these counters.
+    pub fn count(&mut self, names: Option<CounterNames>) {
+        self.counters = names.map(Box::new);
+    }
+
+    pub fn counters(&self) -> impl Iterator<Item = &Name> {
+        self.counters.iter().flat_map(|names| names.all())
+    }
+
+    /// Returns elements that do not depend on endpoints: connections to endpoints that are gone are counted as well.
+    fn counted(&self, maps: &FrontendMaps, key: ElementKey) -> impl Iterator<Item = Element> + use<'_> {
+        let (traffic, connections) = (maps.traffic, maps.connections);
+        self.counters.iter().flat_map(move |names| {
+            [
+                (traffic, key.direction(false), &names.original),
+                (traffic, key.direction(true), &names.reply),
+                (connections, key, &names.connections),
+            ]
+            .map(|(set, key, name)| Element { set, key, value: ElementValue::Counter(name.clone()) })
+        })
     }
 
     pub fn elements(&self) -> impl Iterator<Item = Element> {
@@ -193,7 +224,7 @@ impl NftServiceObjects {
             key,
             value: ElementValue::goto(to.chain.clone()),
         });
-        no_endpoints.into_iter().chain(picked).chain(short_circuits).chain(to)
+        no_endpoints.into_iter().chain(picked).chain(short_circuits).chain(to).chain(self.counted(maps, key))
     }
 
     /// Returns referenced shared chains, perhaps with duplicates.

@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use super::counters::CounterNames;
 use super::desired_table::DesiredTable;
 use super::endpoint_index::EndpointIndex;
 use super::layout;
@@ -13,14 +14,15 @@ use crate::nftables::NftChange;
 use crate::nftables::change::TableAction;
 use crate::plan::{
     AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, Masquerade,
-    NoLocalEndpoints, ServicePortPlan,
+    NoLocalEndpoints, NodePlan, ServicePortPlan,
 };
 
-/// Returns a change with each kind of object, to test the kernel.
-pub fn probe(family: Family) -> NftChange {
-    let node = layout::probe_node(family);
+/// Returns a change with each kind of object, to test the kernel; with counters if asked for.
+pub fn probe(family: Family, counts: bool) -> NftChange {
+    let node = NodePlan { count_services: counts, ..layout::probe_node(family) };
     let plan = probed(family);
-    let objects = render(&plan, &node, &EndpointIndex::default());
+    let mut objects = render(&plan, &node, &EndpointIndex::default());
+    objects.count(CounterNames::of(&plan.name).filter(|_| counts));
     let ledger: ElementLedger = [(plan.name, objects)].into_iter().collect();
     let wanted = DesiredTable::new(&node, &ledger, &[]);
     let mut change = wanted.create_table(TableAction::Make).change;

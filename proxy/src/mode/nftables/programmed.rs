@@ -21,6 +21,7 @@ pub(super) struct ProgrammedTable {
     sizes: BTreeMap<&'static str, u32>,
     chains: BTreeSet<Name>,
     sets: BTreeSet<Name>,
+    counters: BTreeSet<Name>,
     /// An earlier proxy's unused chains, whose rules may be outdated.
     inherited: BTreeSet<Name>,
     /// Unreferenced objects, with the time of the last reference.
@@ -31,11 +32,12 @@ pub(super) struct ProgrammedTable {
     pub(super) reference_counts: Vec<(Name, usize)>,
 }
 
-/// In order of deletion: chains before their rules' sets.
+/// In order of deletion: chains before their rules' sets, sets before their elements' counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UnusedObject {
     Chain(Name),
     Set(Name),
+    Counter(Name),
 }
 
 impl ProgrammedTable {
@@ -43,6 +45,7 @@ impl ProgrammedTable {
     pub(super) fn all(wanted: &DesiredTable<'_>, sync_plan: SyncPlan, now: Instant) -> ProgrammedTable {
         let mut chains: BTreeSet<Name> = wanted.chains.keys().cloned().collect();
         let mut sets: BTreeSet<Name> = wanted.sets.keys().cloned().collect();
+        let mut counters = wanted.counters.clone();
         let mut inherited = BTreeSet::new();
         for unused in &sync_plan.unused {
             match unused {
@@ -52,6 +55,9 @@ impl ProgrammedTable {
                 }
                 UnusedObject::Set(name) => {
                     sets.insert(name.clone());
+                }
+                UnusedObject::Counter(name) => {
+                    counters.insert(name.clone());
                 }
             }
         }
@@ -63,6 +69,7 @@ impl ProgrammedTable {
             sizes: sync_plan.sizes,
             chains,
             sets,
+            counters,
             inherited,
             unused,
             spares: wanted.spares.clone(),
@@ -90,6 +97,8 @@ impl ProgrammedTable {
             chains_added,
             sets_removed,
             sets_added,
+            counters_removed,
+            counters_added,
         } = difference;
         for (set, size) in &self.sizes {
             let leaving = removed.iter().filter(|element| element.set == *set).count();
@@ -119,8 +128,16 @@ impl ProgrammedTable {
                 change.add_sets.push((name, set));
             }
         }
+        for name in counters_added {
+            self.unused.remove(&UnusedObject::Counter(name.clone()));
+            if self.counters.insert(name.clone()) {
+                change.add_counters.push(name);
+            }
+        }
         let chains = chains_removed.into_iter().map(UnusedObject::Chain);
-        self.unused.extend(chains.chain(sets_removed.into_iter().map(UnusedObject::Set)).map(|unused| (unused, now)));
+        let sets = sets_removed.into_iter().map(UnusedObject::Set);
+        let counters = counters_removed.into_iter().map(UnusedObject::Counter);
+        self.unused.extend(chains.chain(sets).chain(counters).map(|unused| (unused, now)));
         if numbers_changed {
             self.replace_spares(&shared_removed, now);
         }
@@ -170,6 +187,10 @@ impl ProgrammedTable {
             self.make(shared, &mut change);
         }
         for unused in due {
+            // Kernels release the counters of a deleted map's elements only after the transaction.
+            if matches!(unused, UnusedObject::Counter(_)) && !change.delete_sets.is_empty() {
+                continue;
+            }
             self.unused.remove(&unused);
             match unused {
                 UnusedObject::Chain(name) => {
@@ -182,6 +203,10 @@ impl ProgrammedTable {
                 UnusedObject::Set(name) => {
                     self.sets.remove(&name);
                     change.delete_sets.push(name);
+                }
+                UnusedObject::Counter(name) => {
+                    self.counters.remove(&name);
+                    change.delete_counters.push(name);
                 }
             }
         }

@@ -1,9 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use ipnet::IpNet;
 
+use super::counters::CountedPorts;
 use super::desired_table::{DesiredTable, SyncPlan};
 use super::endpoint_index::EndpointIndex;
 use super::found_elements::FoundElements;
@@ -16,7 +19,7 @@ use crate::config::NodeAddresses;
 use crate::kernel::nftables::{ListedTable, NftTable, NftTableError, TableQuery, TableState};
 use crate::mode::Mode;
 use crate::mode::Plans;
-use crate::model::{Protocol, ServicePortName};
+use crate::model::{Protocol, ServicePortName, ServiceSelection};
 use crate::nftables::change::TableAction;
 use crate::nftables::{Element, NftChange};
 use crate::plan::lost_flows::{LostFlowChange, LostFlows, TrackedPort};
@@ -37,12 +40,22 @@ pub struct NftablesSyncer<K> {
     node_addresses: Vec<IpAddr>,
     /// Whether a previous proxy's lost flows were read.
     adopted: bool,
+    counted: CountedPorts,
 }
 
 enum FoundTable {
     Nothing,
     Other,
     Ours(ListedTable),
+}
+
+impl FoundTable {
+    fn ours(&self) -> Option<&ListedTable> {
+        match self {
+            FoundTable::Ours(saved) => Some(saved),
+            FoundTable::Nothing | FoundTable::Other => None,
+        }
+    }
 }
 
 impl<K: NftTable> NftablesSyncer<K> {
@@ -56,7 +69,18 @@ impl<K: NftTable> NftablesSyncer<K> {
             lost_flows: LostFlows::default(),
             node_addresses: Vec::new(),
             adopted: false,
+            counted: CountedPorts::default(),
         }
+    }
+
+    /// Counts the traffic of these Services.
+    pub fn counting(self, selection: Option<ServiceSelection>) -> NftablesSyncer<K> {
+        NftablesSyncer { counted: CountedPorts::of(selection), ..self }
+    }
+
+    /// The number of selected service ports without counters.
+    pub fn left_out(&self) -> Arc<AtomicUsize> {
+        self.counted.left_out()
     }
 
     pub fn table(&mut self) -> &mut K {
@@ -64,7 +88,7 @@ impl<K: NftTable> NftablesSyncer<K> {
     }
 
     fn list(&mut self, node: &NodePlan) -> Result<(FoundTable, FoundElements), NftTableError> {
-        let base_chains: Vec<&str> = layout::base_chains().collect();
+        let base_chains: Vec<&str> = layout::base_chains(node).collect();
         let sets = layout::sets(node, |_| 0);
         Ok(match self.table.list(TableQuery { base_chains: &base_chains, elements: &sets })? {
             TableState::Nothing => (FoundTable::Nothing, FoundElements::default()),
@@ -80,6 +104,11 @@ impl<K: NftTable> NftablesSyncer<K> {
         let (before, found) = self.list(node)?;
         self.previous_frontends.extend(found.frontends());
         let numbers = std::mem::take(&mut self.numbers);
+        if node.count_services {
+            let counters = before.ours().into_iter().flat_map(|saved| &saved.counters).map(String::as_str);
+            self.counted.replace_all(counters, plans.iter().map(|plan| plan.name));
+            self.counted.report(node.family);
+        }
         let nothing = EndpointIndex::default();
         let mut tracked = BTreeMap::new();
         let ledger: ElementLedger = plans
@@ -89,6 +118,7 @@ impl<K: NftTable> NftablesSyncer<K> {
                 tracked.extend(port.map(|port| (plan.name.clone(), port)));
                 let known = numbers.slots(&plan.name);
                 let mut objects = render(&plan, node, known.unwrap_or(&nothing));
+                objects.count(self.counted.admit(&plan.name));
                 if known.is_none() {
                     found.number(&mut objects, &plan);
                 }
@@ -227,10 +257,15 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
         let render = |(name, plan): (ServicePortName, Option<ServicePortPlan>)| {
             let nothing = EndpointIndex::default();
             let before = programmed.ledger.slots(&name).unwrap_or(&nothing);
-            let objects: Option<NftServiceObjects> = plan.map(|plan| render(&plan, &programmed.node, before));
+            let mut objects: Option<NftServiceObjects> = plan.map(|plan| render(&plan, &programmed.node, before));
+            match &mut objects {
+                Some(objects) => objects.count(self.counted.admit(&name)),
+                None => self.counted.remove(&name),
+            }
             (name, objects)
         };
         let rendered = changed.into_iter().map(render).collect();
+        self.counted.report(programmed.node.family);
         let mut difference = programmed.ledger.replace(rendered);
         if let Some(ranges) = self.service_ranges.take() {
             programmed.replace_service_ranges(ranges, &mut difference);

@@ -23,7 +23,8 @@ pub fn read_by(expression: &str) -> BTreeSet<String> {
     }
     let words = plain.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     let words = words.filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()));
-    const LANGUAGE: [&str; 12] = [
+    const LANGUAGE: [&str; 13] = [
+        "topk",
         "sum",
         "max",
         "min",

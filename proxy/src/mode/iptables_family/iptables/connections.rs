@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use super::names;
 use crate::kernel::iptables::CountedRule;
+use crate::model::ObjectKey;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CountedPort {
-    pub namespace: String,
-    pub service: String,
+    pub service: ObjectKey,
     pub port: String,
     pub protocol: String,
     pub sort: CountKind,
@@ -74,8 +74,7 @@ fn meter(chain: &str, rule: &str) -> Option<CountedPort> {
     let (namespace, rest) = name.split_once('/')?;
     let (service, port) = rest.split_once(':').unwrap_or((rest, ""));
     Some(CountedPort {
-        namespace: namespace.to_owned(),
-        service: service.to_owned(),
+        service: ObjectKey::new(namespace, service),
         port: port.to_owned(),
         protocol: after("-p ")?.split(' ').next()?.to_owned(),
         sort,
@@ -136,6 +135,6 @@ mod tests {
             assert_eq!(meter(chain, rule).map(|meter| meter.sort), sort, "{rule}");
         }
         let dns = meter("KUBE-SEP-A", &endpoint("", 0).rule).unwrap();
-        assert_eq!((&*dns.namespace, &*dns.service, &*dns.port, &*dns.protocol), ("default", "web", "http", "tcp"));
+        assert_eq!((&*dns.service.to_string(), &*dns.port, &*dns.protocol), ("default/web", "http", "tcp"));
     }
 }
