@@ -83,6 +83,8 @@ pub enum SetData {
     Verdicts,
     /// Values of these types.
     Data(Vec<DeclaredType>),
+    /// Named counters of the table.
+    Counters,
 }
 
 /// The key of a set element.
@@ -100,6 +102,8 @@ pub enum ElementValue {
     None,
     Verdict(NftVerdict),
     Data(Vec<Expr>),
+    /// A counter's name.
+    Counter(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +117,15 @@ pub struct Element {
     pub expires: Option<u64>,
     /// `limit …`, `ct count …`, `counter …`: evaluated when a rule finds the element.
     pub statements: Vec<Statement>,
+}
+
+/// A named counter, with the values of the listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct NamedCounter {
+    pub name: String,
+    pub packets: u64,
+    pub bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,6 +192,7 @@ pub struct Table {
     /// Such as `dormant`.
     pub flags: Vec<String>,
     pub comment: Option<String>,
+    pub counters: Vec<NamedCounter>,
     pub sets: Vec<Set>,
     /// In listing order.
     pub chains: Vec<Chain>,
@@ -208,6 +222,19 @@ fn place(line: usize) -> String {
 impl NftReadError {
     fn new(line: usize, problem: impl Into<String>) -> NftReadError {
         NftReadError { line, problem: problem.into() }
+    }
+}
+
+impl Set {
+    /// Reads the elements' words as names of counters; a listing declares the data elsewhere than the elements.
+    fn name_counters(&mut self) {
+        for element in self.elements.iter_mut().filter(|_| self.holds == SetData::Counters) {
+            let name = match &element.value {
+                ElementValue::Data(parts) => parts.first().map(ToString::to_string),
+                _ => None,
+            };
+            element.value = name.map_or(ElementValue::None, ElementValue::Counter);
+        }
     }
 }
 

@@ -3,8 +3,8 @@ use std::fmt;
 use super::expression::BINARIES;
 use super::statement::{LIMIT_UNITS, NAT_KINDS, RELATIONS, SET_OPERATIONS};
 use super::{
-    Binary, Chain, DeclaredType, Element, ElementKey, ElementValue, Expr, NatKind, NftVerdict, Relation, Rule, Ruleset,
-    Set, SetData, Statement, Table,
+    Binary, Chain, DeclaredType, Element, ElementKey, ElementValue, Expr, NamedCounter, NatKind, NftVerdict, Relation,
+    Rule, Ruleset, Set, SetData, Statement, Table,
 };
 use crate::names;
 use crate::rules::ChainPolicy;
@@ -117,6 +117,7 @@ impl fmt::Display for Element {
         match &self.value {
             ElementValue::None => Ok(()),
             ElementValue::Verdict(verdict) => write!(f, " : {verdict}"),
+            ElementValue::Counter(name) => write!(f, " : \"{name}\""),
             ElementValue::Data(parts) => {
                 f.write_str(" : ")?;
                 joined(f, parts, " . ")
@@ -140,6 +141,7 @@ impl fmt::Display for Statement {
             Statement::Match { left, relation, right } => write!(f, "{left} {relation}{right}"),
             Statement::Verdict(verdict) => write!(f, "{verdict}"),
             Statement::VerdictMap { key, map } => write!(f, "{key} vmap {map}"),
+            Statement::CountBy { key, map } => write!(f, "counter name {key} map {map}"),
             Statement::Set { what, value } => write!(f, "{what} set {value}"),
             Statement::Element { operation, set, key, data, timeout, statements } => {
                 let operation = names::name(&SET_OPERATIONS, operation);
@@ -214,6 +216,12 @@ impl fmt::Display for DeclaredType {
     }
 }
 
+impl fmt::Display for NamedCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\tcounter {} {{\n\t\tpackets {} bytes {}\n\t}}", self.name, self.packets, self.bytes)
+    }
+}
+
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.holds == SetData::Keys { "set" } else { "map" };
@@ -223,6 +231,7 @@ impl fmt::Display for Set {
         match &self.holds {
             SetData::Keys => {}
             SetData::Verdicts => f.write_str(" : verdict")?,
+            SetData::Counters => f.write_str(" : counter")?,
             SetData::Data(parts) => {
                 f.write_str(" : ")?;
                 joined(f, parts, " . ")?;
@@ -284,7 +293,9 @@ impl fmt::Display for Table {
             writeln!(f, "\tflags {}", self.flags.join(","))?;
         }
         let mut first = self.comment.is_none() && self.flags.is_empty();
-        for part in self.sets.iter().map(ToString::to_string).chain(self.chains.iter().map(ToString::to_string)) {
+        let counters = self.counters.iter().map(ToString::to_string);
+        let parts = counters.chain(self.sets.iter().map(ToString::to_string));
+        for part in parts.chain(self.chains.iter().map(ToString::to_string)) {
             if !first {
                 f.write_str("\n")?;
             }

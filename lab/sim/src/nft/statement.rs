@@ -84,6 +84,11 @@ pub enum Statement {
         /// [`Expr::Elements`] or [`Expr::SetRef`].
         map: Expr,
     },
+    /// `counter name KEY map MAP`: counts by the element's counter; ends the rule without an element.
+    CountBy {
+        key: Expr,
+        map: Expr,
+    },
     /// `meta mark set …`, `ct mark set …`.
     Set {
         what: Expr,

@@ -341,3 +341,41 @@ fn an_unmodelled_statement_reaches_to_the_end_of_its_rule() {
         assert_eq!((found, ruleset.len()), (vec![unknown], 2), "{rule}");
     }
 }
+
+/// From nft 1.0.6, without handles.
+#[test]
+fn a_counter_of_a_map_ends_the_rule_without_an_element() {
+    let text = |port: u16| {
+        format!(
+            "table ip t {{\n\tcounter in-default/web/tcp {{\n\t\tcomment \"x\"\n\t\tpackets 3 bytes 180\n\t}}\n\n\tmap m {{\n\
+             \t\ttype inet_service . ct_dir : counter\n\t\telements = {{ {port} . original : \"in-default/web/tcp\" }}\n\t}}\n\n\
+             \tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\
+             \t\tmeta l4proto tcp counter name ct original proto-dst . ct direction map @m drop\n\t}}\n}}\n"
+        )
+    };
+    let json = r#"{"nftables": [{"table": {"family": "ip", "name": "t"}},
+        {"counter": {"family": "ip", "name": "in-default/web/tcp", "table": "t", "comment": "x", "packets": 3, "bytes": 180}},
+        {"map": {"family": "ip", "name": "m", "table": "t", "type": ["inet_service", "ct_dir"], "map": "counter",
+                 "elem": [[{"concat": [22, "original"]}, "in-default/web/tcp"]]}},
+        {"chain": {"family": "ip", "table": "t", "name": "input", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+        {"rule": {"family": "ip", "table": "t", "chain": "input", "expr": [
+            {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}},
+            {"counter": {"map": {"key": {"concat": [{"ct": {"key": "proto-dst", "dir": "original"}}, {"ct": {"key": "direction"}}]}, "data": "@m"}}},
+            {"drop": null}]}}]}"#;
+    let read = Ruleset::read(&text(22)).unwrap();
+    let listed = read.to_string();
+    assert_eq!(Ruleset::read(json).unwrap().to_string().replace("l4proto == tcp", "l4proto tcp"), listed);
+    assert!(listed.contains("packets 3 bytes 180") && listed.contains(": \"in-default/web/tcp\" }"), "{listed}");
+    assert_eq!(Ruleset::read(&listed).unwrap().to_string(), listed);
+    assert_eq!(read.unknown().count(), 0);
+    let verdict = |text: String| {
+        let network = cluster(&text);
+        let found = network.outcomes(&tcp(&network, "client", "172.18.0.2:22")).unwrap();
+        say(&network, &found.outcomes[0].verdict)
+    };
+    assert_eq!(verdict(text(23)), to_node("meta mark 1 drop"));
+    assert!(verdict(text(22)).starts_with("dropped by node-a"));
+    let gone = Ruleset::read(&text(22).replacen("counter in-default", "counter of-default", 1)).unwrap();
+    let error = Host::builder("node").interface(HostInterface::new("eth0")).nft(gone).build().unwrap_err();
+    assert_eq!(error.to_string(), "host node: nftables, table ip t: unknown counter \"in-default/web/tcp\"");
+}

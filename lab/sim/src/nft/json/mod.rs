@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{BaseChain, Chain, DeclaredType, NftReadError, Rule, Ruleset, Set, SetData, Table, TableFamily};
+use super::{
+    BaseChain, Chain, DeclaredType, NamedCounter, NftReadError, Rule, Ruleset, Set, SetData, Table, TableFamily,
+};
 use crate::rules::ChainPolicy;
 
 type ReadResult<T> = Result<T, NftReadError>;
@@ -54,6 +56,12 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
                 let set = set(value)?;
                 of(&mut ruleset, value, kind)?.sets.push(set);
             }
+            (kind, value) if kind == "counter" => {
+                let number = |field: &str| value.get(field).and_then(Value::as_u64).unwrap_or_default();
+                let (packets, bytes) = (number("packets"), number("bytes"));
+                let counter = NamedCounter { name: needed(value, "name", kind)?, packets, bytes };
+                of(&mut ruleset, value, kind)?.counters.push(counter);
+            }
             (kind, value) if kind == "rule" => {
                 let name = needed(value, "chain", "a rule")?;
                 let rule = rule(value);
@@ -66,7 +74,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
             }
             // Declarations of these objects affect no verdicts.
             (kind, _)
-                if ["metainfo", "flowtable", "counter", "quota", "limit", "secmark", "synproxy", "tunnel"]
+                if ["metainfo", "flowtable", "quota", "limit", "secmark", "synproxy", "tunnel"]
                     .contains(&kind.as_str())
                     || kind.starts_with("ct ") => {}
             (kind, _) => return wrong(format!("{kind:?} is not part of a ruleset")),
@@ -121,6 +129,7 @@ fn table(value: &Value) -> ReadResult<Table> {
         by_iptables: false,
         flags: words(value.get("flags")),
         comment: text(value, "comment"),
+        counters: Vec::new(),
         sets: Vec::new(),
         chains: Vec::new(),
     })
@@ -183,6 +192,7 @@ fn set(value: &Value) -> ReadResult<Set> {
     let holds = match value.get("map") {
         None => SetData::Keys,
         Some(Value::String(verdict)) if verdict == "verdict" => SetData::Verdicts,
+        Some(Value::String(counter)) if counter == "counter" => SetData::Counters,
         data => match types(data) {
             Some(data) => SetData::Data(data),
             None => return wrong(format!("the map {name} with data of no type that is known here")),
@@ -194,7 +204,7 @@ fn set(value: &Value) -> ReadResult<Set> {
     let Some(elements) = elements.collect::<Option<Vec<_>>>() else {
         return wrong(format!("an element of the set {name} is not understood"));
     };
-    Ok(Set {
+    let mut set = Set {
         name,
         key,
         holds,
@@ -204,5 +214,7 @@ fn set(value: &Value) -> ReadResult<Set> {
         comment: text(value, "comment"),
         statements: statement::all(value.get("stmt")),
         elements,
-    })
+    };
+    set.name_counters();
+    Ok(set)
 }

@@ -31,6 +31,10 @@ fn one(kind: &str, inner: &Value) -> Option<Statement> {
         "limit" => limit(inner),
         "quota" => Some(unknown_match("quota", inner)),
         "ct count" => Some(Statement::ConnectionCount { count: number(inner, "val")?, over: is_inverted(inner) }),
+        "counter" if inner.get("map").is_some() => match expression::read(inner) {
+            Expr::Map { key, map } => Some(Statement::CountBy { key: *key, map: *map }),
+            _ => None,
+        },
         "counter" | "log" | "flow" | "last" => Some(Statement::NoEffect(no_effect(kind, inner))),
         _ => nat(names::value(&NAT_KINDS, kind)?, inner),
     }

@@ -6,7 +6,8 @@ mod statement;
 mod tokens;
 
 use super::{
-    BaseChain, Chain, DeclaredType, NftReadError, Rule, Ruleset, Set, SetData, Statement, Table, TableFamily, priority,
+    BaseChain, Chain, DeclaredType, NamedCounter, NftReadError, Rule, Ruleset, Set, SetData, Statement, Table,
+    TableFamily, priority,
 };
 use crate::rules::ChainPolicy;
 use tokens::{TokenKind, Tokens};
@@ -69,6 +70,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
         by_iptables: false,
         flags: Vec::new(),
         comment: None,
+        counters: Vec::new(),
         sets: Vec::new(),
         chains: Vec::new(),
     };
@@ -89,7 +91,8 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
             // Declarations of these objects affect no verdicts.
-            Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
+            Some("counter") => table.counters.push(counter(tokens)?),
+            Some("flowtable" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
                 while !tokens.is("{") && !tokens.at_end() {
                     tokens.next();
                 }
@@ -101,6 +104,28 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
                 return Err(NftReadError::new(line, format!("{word:?} is not part of a table")));
             }
             None => return expected(tokens, "something of a table"),
+        }
+    }
+}
+
+/// Reads `counter NAME { comment "…"; packets 1 bytes 2 }`.
+fn counter(tokens: &mut Tokens<'_>) -> ReadResult<NamedCounter> {
+    let mut counter = NamedCounter { name: name(tokens, "a counter's name")?, packets: 0, bytes: 0 };
+    open(tokens)?;
+    loop {
+        tokens.skip_ends();
+        if tokens.take("}") {
+            return Ok(counter);
+        }
+        if tokens.take(";") {
+            continue;
+        }
+        let value = |tokens: &mut Tokens<'_>| tokens.word().and_then(|word| word.parse().ok());
+        match tokens.word() {
+            Some("comment") => drop(tokens.word()),
+            Some("packets") => counter.packets = value(tokens).unwrap_or_default(),
+            Some("bytes") => counter.bytes = value(tokens).unwrap_or_default(),
+            _ => return expected(tokens, "something of a counter"),
         }
     }
 }
@@ -232,6 +257,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
     loop {
         tokens.skip_ends();
         if tokens.take("}") {
+            set.name_counters();
             let complete = !set.key.is_empty() && is_map != (set.holds == SetData::Keys);
             return if complete { Ok(set) } else { expected(tokens, "a set with its type") };
         }
@@ -302,6 +328,9 @@ fn types(
     tokens.take("interval");
     if tokens.take("verdict") {
         return Ok((key, SetData::Verdicts));
+    }
+    if tokens.take("counter") {
+        return Ok((key, SetData::Counters));
     }
     Ok((key, SetData::Data(concatenated(tokens).ok_or_else(wrong)?)))
 }

@@ -34,6 +34,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
     }
     let token = tokens.peek().filter(|token| token.kind != TokenKind::Quoted)?;
     match token.text {
+        "counter" if tokens.second() == Some("name") => counter_of_map(tokens),
         "counter" | "log" | "flow" | "last" => no_effect(tokens, token.text),
         "limit" => limit(tokens),
         "quota" => quota(tokens),
@@ -66,13 +67,24 @@ fn segment_size(tokens: &mut Tokens<'_>) -> Option<Statement> {
     Some(Statement::NoEffect(tokens.since(from).to_owned()))
 }
 
+/// Reads `counter name KEY map @MAP`, `counter name "c"`.
+fn counter_of_map(tokens: &mut Tokens<'_>) -> Option<Statement> {
+    let from = tokens.next()?.from;
+    tokens.take("name").then_some(())?;
+    if !expression::is_selector(tokens) {
+        tokens.word()?;
+        return Some(Statement::NoEffect(tokens.since(from).to_owned()));
+    }
+    match value(tokens)? {
+        Expr::Map { key, map } => Some(Statement::CountBy { key: *key, map: *map }),
+        _ => None,
+    }
+}
+
 fn no_effect(tokens: &mut Tokens<'_>, what: &str) -> Option<Statement> {
     let from = tokens.next()?.from;
     match what {
         "counter" => {
-            if tokens.take("name") {
-                tokens.word()?;
-            }
             for word in ["packets", "bytes"] {
                 if tokens.take(word) {
                     tokens.word()?;

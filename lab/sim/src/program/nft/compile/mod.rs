@@ -22,7 +22,7 @@ pub struct MissingReference {
     pub family: TableFamily,
     /// The table.
     pub table: String,
-    /// `chain` or `set`.
+    /// `chain`, `set` or `counter`.
     pub what: &'static str,
     /// The missing name.
     pub name: String,

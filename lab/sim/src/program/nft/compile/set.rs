@@ -29,7 +29,7 @@ impl Compiler<'_> {
         let kinds: Option<Vec<DataType>> = set.key.iter().map(kind).collect();
         let data: Option<Vec<DataType>> = match &set.holds {
             SetData::Data(parts) => parts.iter().map(kind).collect(),
-            SetData::Keys | SetData::Verdicts => Some(Vec::new()),
+            SetData::Keys | SetData::Verdicts | SetData::Counters => Some(Vec::new()),
         };
         let (Some(kinds), Some(data)) = (kinds, data) else {
             compiled.not_modelled = Some(format!("the type of the set {}", set.name).into());
@@ -79,6 +79,10 @@ impl Compiler<'_> {
         let unknown = || ElementError::NotModelled(format!("the element {element}").into());
         let content = match &element.value {
             ElementValue::None => EntryContent::Nothing,
+            ElementValue::Counter(name) if self.table.counters.iter().any(|counter| counter.name == *name) => {
+                EntryContent::Nothing
+            }
+            ElementValue::Counter(name) => return Err(ElementError::Missing(self.missing("counter", name))),
             ElementValue::Verdict(verdict) => EntryContent::Verdict(self.goes(verdict).map_err(ElementError::Missing)?),
             ElementValue::Data(parts) => EntryContent::Data(self.data(parts, data).ok_or_else(unknown)?),
         };

@@ -32,6 +32,8 @@ impl Compiler<'_> {
                     None => unknown(),
                 }
             }
+            // Only the look-up has an effect on the verdict.
+            Statement::CountBy { key, map } => self.matching(key, Relation::Implicit, map, statement)?,
             Statement::Set { what, value } => {
                 let value = self.load(value, Some(DataType::Mark))?;
                 if matches!(what, Expr::Meta(_)) {
