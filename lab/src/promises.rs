@@ -55,7 +55,7 @@ impl Promise {
             | "other-port-of-cluster-ip"
             | "unused-cluster-ip" => mode == Mode::Nftables,
             "flow-fate" | "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
-            "no-masquerade" => matches!(mode, Mode::Iptables | Mode::Nftables),
+            "no-masquerade" | "traffic-counters" => matches!(mode, Mode::Iptables | Mode::Nftables),
             "masquerade-source" => mode != Mode::Userspace,
             _ => true,
         }
@@ -143,10 +143,11 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 }
 
 #[rustfmt::skip]
-const BESIDES: [Promise; 41] = [
+const BESIDES: [Promise; 42] = [
     promise(602, "drained-node", "a node that is about to be deleted answers 503 on the proxy's /healthz and still serves what arrives", "KEP-3836"),
     promise(603, "proxy-health", "/healthz and /livez of the proxy answer 200 while its rules are up to date, on every address and in each family of the node, and 503 while they are not", "KEP-3836, Summary; page reference/config-api/kube-proxy-config.v1alpha1, healthzBindAddress"),
     promise(604, "proxy-mode", "the proxy names its mode at /proxyMode of its metrics address", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP; upstream's e2e test 'should check kube-proxy urls'"),
+    promise(605, "traffic-counters", "if asked for, metrics count the connections of selected Services, each once, and in nftables mode packets and bytes in both directions; counts stay while endpoints change", "docs/metrics.md"),
     promise(701, "endpoint-changes", "while endpoints are added and removed, no connection is refused, reset or sent to a removed endpoint, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
     promise(702, "udp-flows", "a UDP flow stays with its endpoint while that exists, and moves to another one as soon as it is removed", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when server pod cycles'"),
     promise(703, "drain", "in IPVS mode a connection outlives its endpoint's removal", "kubernetes#57841, graceful termination"),

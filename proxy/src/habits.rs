@@ -41,6 +41,8 @@ pub enum Habit {
     StateFileStays,
     /// The state file's objects decide which UDP flows are stale.
     StateFileEndsFlows,
+    /// Each sync of nftables mode replaces the table.
+    CountersBeginAgain,
 }
 
 #[cfg(debug_assertions)]

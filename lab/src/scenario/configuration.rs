@@ -41,6 +41,9 @@ pub struct ProxySettings {
     /// Whether svcproxy has a state file, whose path depends on the node.
     #[serde(skip)]
     state_file: bool,
+    /// `--service-counters`
+    #[serde(skip)]
+    service_counters: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -155,6 +158,7 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
         drain_limit: time(&file.ipvs.drain_limit),
         writer: iptables.writer,
         state_file: file.state_file,
+        service_counters: file.service_counters.as_ref().map(|services| services.0.clone()),
     }
 }
 
@@ -242,7 +246,8 @@ impl ProxySettings {
             };
             format!("--iptables-writer={word}")
         });
-        drain.into_iter().chain(writer).collect()
+        let counters = self.service_counters.as_ref().map(|services| format!("--service-counters={services}"));
+        drain.into_iter().chain(writer).chain(counters).collect()
     }
 }
 

@@ -25,6 +25,8 @@ pub struct ProxyFile {
     pub conntrack: ConntrackFile,
     pub feature_gates: BTreeMap<String, bool>,
     pub state_file: bool,
+    /// The Services whose traffic svcproxy counts, as `--service-counters` takes them.
+    pub service_counters: Option<PlainText>,
 }
 
 /// How the proxy recognises the pods of its node.

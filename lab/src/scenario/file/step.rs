@@ -197,7 +197,7 @@ pub static STEP_KEYS: [StepKey; 38] = [
         ("`healthCheck: {node, service, family, from}`", "sends a request to the service's `healthCheckNodePort` on that node; default: over the cluster's primary family, from the node itself"),
         ("`healthCheck: {node, path, family, from}`", "reads the health of that node's proxy, at `/healthz`, `/livez` or `/readyz` (svcproxy's) of port 10256: of the node's address, if `family` or `from` is given, else of 127.0.0.1"),
     ]).expects(&["status", "localEndpoints"]).needs_expect(),
-    step("metric", Effect::State, &[("`metric: {node, name}`", "notes a metric of that node's proxy, the sum of its samples at `http://127.0.0.1:10249/metrics`; with `expect: {grew: …}` compares it with the previous note. A metric without a sample fails the step")])
+    step("metric", Effect::State, &[("`metric: {node, name}`", "notes a metric of that node's proxy, the sum of its samples at `http://127.0.0.1:10249/metrics`, or with `name: 'NAME{label=\"value\"}'` of those with these labels; with `expect: {grew: …}` compares it with the previous note. A metric without a sample fails the step")])
         .expects(&["grew"]).kernel(OWN_REPORTS),
     step("loadBalancer", Effect::Reads, &[("`loadBalancer: {service, family}`", "reads which nodes the load balancer sends to, for the service's first address or its address of that family")])
         .expects(&["healthyNodes"]).needs_expect(),

@@ -19,11 +19,16 @@ pub(super) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4
 /// The limit of a request for metrics; generous, as the proxy reads rule counters.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the sum of a metric's samples; `None` without samples.
+/// Returns the sum of a metric's samples; `None` without samples. `name{label="value",…}` sums those with these labels,
+/// whatever others they have.
 pub(super) fn sum(text: &str, name: &str) -> Option<f64> {
+    let (name, labels) = name.split_once('{').unwrap_or((name, ""));
+    let wanted: Vec<&str> = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty()).collect();
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
-        rest.rsplit_once(' ')?.1.parse::<f64>().ok()
+        let (labels, value) = rest.rsplit_once(' ')?;
+        let has = |label: &&str| ["{", ","].iter().any(|before| labels.contains(&format!("{before}{label}")));
+        if wanted.iter().all(has) { value.parse::<f64>().ok() } else { None }
     });
     values.reduce(|all, value| all + value)
 }
@@ -92,5 +97,9 @@ mod tests {
         assert_eq!(sum(text, "a"), Some(5.0));
         assert_eq!(sum(text, "b"), Some(0.0));
         assert_eq!(sum(text, "c"), None);
+        let text = "a{x=\"1\",y=\"2\"} 2\na{x=\"1\",y=\"3\"} 4\na{xx=\"1\"} 8\n";
+        assert_eq!(sum(text, "a{x=\"1\"}"), Some(6.0));
+        assert_eq!(sum(text, "a{y=\"3\",x=\"1\"}"), Some(4.0));
+        assert_eq!(sum(text, "a{y=\"4\"}"), None);
     }
 }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod choice;
+mod counters;
 mod endpoints;
 mod fates;
 mod flows;
@@ -31,6 +32,7 @@ use super::Mutant;
 const PARTS: &[&[Mutant]] = &[
     addresses::MUTANTS,
     choice::MUTANTS,
+    counters::MUTANTS,
     endpoints::MUTANTS,
     fates::MUTANTS,
     hashing::MUTANTS,
