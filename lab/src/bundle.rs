@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::MicroVm;
+use crate::report::{MicroVm, TestedProxy};
 
 /// The bundle's file that says what failed and how to repeat the run.
 pub const STEP: &str = "step.json";
@@ -19,6 +19,8 @@ pub struct BundleStep {
     pub iptables_variant: String,
     pub seed: u64,
     pub machine: Option<MicroVm>,
+    #[serde(default)]
+    pub proxy: TestedProxy,
     #[serde(default)]
     pub audited: bool,
     pub repeat: String,

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use svclab_netns::sandbox::path_with_sbin;
+
 use crate::exit::Exit;
 use crate::input::InputFiles;
 use crate::scenario::run::{ForeignProxy, ObjectSource, ProxyFileError, ProxyUnderTest};
-use crate::scenario::{Scenario, load_from};
-use crate::shipped::{PROXIES, SCENARIOS};
+use crate::scenario::{Scenario, alike, load_from};
+use crate::shipped::{self, PROXIES, SCENARIOS};
 
 /// Finds a scenario: a path, a name under `scenarios/` here or in a parent folder, or an embedded file.
 fn scenario(files: &InputFiles, name: &Path) -> Result<PathBuf, Exit> {
@@ -23,9 +25,20 @@ fn scenario(files: &InputFiles, name: &Path) -> Result<PathBuf, Exit> {
         None if plain && files.has(&file) => Ok(file),
         None => {
             let hint = if plain { format!(", nor a {}", file.display()) } else { String::new() };
-            Err(Exit::usage(format!("there is no file {}{hint}; `svclab list` shows what there is", name.display())))
+            let meant = similar(name).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+            let list = "`svclab list` shows what there is";
+            Err(Exit::usage(format!("there is no file {}{hint}; {meant}{list}", name.display())))
         }
     }
+}
+
+/// Returns the name of the embedded scenario that is most like `name`.
+fn similar(name: &Path) -> Option<String> {
+    let plain = |path: &Path| path.with_extension("").display().to_string();
+    let names: Vec<String> =
+        shipped::scenarios().filter_map(|path| path.strip_prefix(SCENARIOS).ok()).map(plain).collect();
+    let wanted = plain(name.strip_prefix(SCENARIOS).unwrap_or(name));
+    alike(&wanted, &names.iter().map(String::as_str).collect::<Vec<_>>()).map(str::to_owned)
 }
 
 /// Loads scenarios; the error has the mistakes of all files.
@@ -44,26 +57,63 @@ pub(crate) fn load_all_from(files: &InputFiles, names: &[PathBuf], seed: u64) ->
     if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
 }
 
+/// Returns `given`, else `$SVCPROXY`; both name a program or a description.
+pub(crate) fn named_proxy(given: Option<&Path>) -> Option<PathBuf> {
+    let from_env = || std::env::var_os("SVCPROXY").filter(|named| !named.is_empty()).map(PathBuf::from);
+    given.map(Path::to_owned).or_else(from_env)
+}
+
+/// Like [`named_proxy`], as text for the command that repeats a run.
+pub(crate) fn proxy_given(given: Option<&Path>) -> Option<String> {
+    named_proxy(given).map(|named| named.display().to_string())
+}
+
 /// Finds the proxy, in this order: `given`, `$SVCPROXY`, the svcproxy beside this program.
 pub(crate) fn proxy(given: Option<&Path>, source: ObjectSource) -> Result<ProxyUnderTest, Exit> {
-    if let Some(described) = given.and_then(described) {
+    let named = named_proxy(given);
+    if let Some(described) = named.as_deref().and_then(described) {
         if source == ObjectSource::Manifests {
             return Err(Exit::usage(
                 "--source manifests is for svcproxy alone: another's proxy reads the Kubernetes API",
             ));
         }
-        return described
-            .map(|proxy| ProxyUnderTest::Foreign(Box::new(proxy)))
-            .map_err(|error| Exit::usage(error.to_string()));
+        return described.map(|proxy| ProxyUnderTest::Foreign(Box::new(proxy))).map_err(|error| {
+            let is_missing = named.as_deref().is_some_and(is_missing);
+            Exit::usage(if is_missing { format!("{error}; {}", descriptions()) } else { error.to_string() })
+        });
     }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
-    let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);
-    let path = given.map(Path::to_owned).or_else(from_env).or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
+    if let Some(description) = named.as_deref().and_then(another_program) {
+        let (program, stem) = (named.unwrap_or_default(), description.trim_end_matches(".yaml"));
+        return Err(Exit::usage(format!(
+            "--proxy: {program} would be started as svcproxy is, but its name is that of {stem}: say how to start it. \
+             `PATH={folder}:$PATH svclab run --proxy {description}` uses the description in svclab; or give a command: \
+             --proxy '{program} --config={{config}} --hostname-override={{node}}'",
+            folder = program.parent().unwrap_or(Path::new("")).display(),
+            program = program.display(),
+        )));
+    }
+    let path = named.or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
     let found = std::fs::canonicalize(&path).ok().filter(|path| path.is_file());
     found.map(ProxyUnderTest::Own).ok_or_else(|| {
         let hint = "build it with `cargo build -p svcproxy`, or name one with --proxy or $SVCPROXY";
-        Exit::unable(format!("there is no service proxy at {}: {hint}", path.display()))
+        Exit::unable(format!("there is no service proxy at {}: {hint}; {}", path.display(), descriptions()))
     })
+}
+
+/// Returns the embedded description of a program that is not svcproxy, by the program's name.
+fn another_program(path: &Path) -> Option<&'static str> {
+    let name = path.file_name()?.to_str()?;
+    shipped::proxies().find(|description| description.strip_suffix(".yaml") == Some(name))
+}
+
+fn is_missing(named: &Path) -> bool {
+    let is_command = named.to_str().is_some_and(ForeignProxy::is_command);
+    !is_command && !InputFiles::default().has(&description(named))
+}
+
+fn descriptions() -> String {
+    format!("svclab has the descriptions {}", shipped::proxies().collect::<Vec<_>>().join(", "))
 }
 
 /// Reads a proxy's description; `None` unless `given` is a command with placeholders or a YAML file.
@@ -80,8 +130,7 @@ pub(crate) fn description(given: &Path) -> PathBuf {
 
 /// Checks that the commands of iptables mode are installed.
 pub(crate) fn tools() -> Result<(), Exit> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories: Vec<PathBuf> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
+    let directories: Vec<PathBuf> = std::env::split_paths(&path_with_sbin()).collect();
     match ["iptables", "iptables-save", "iptables-restore"]
         .iter()
         .find(|tool| !directories.iter().any(|directory| directory.join(tool).exists()))

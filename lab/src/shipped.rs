@@ -16,6 +16,16 @@ pub fn scenarios() -> impl Iterator<Item = &'static Path> {
     FILES.iter().map(|(name, _)| Path::new(*name)).filter(|path| path.starts_with(SCENARIOS))
 }
 
+/// Returns the names of the embedded scenarios, without their folders.
+pub fn scenario_names() -> impl Iterator<Item = &'static str> {
+    scenarios().filter_map(|path| path.file_stem()?.to_str())
+}
+
+/// Returns the descriptions of proxies as `--proxy` takes them, such as `kube-proxy.yaml`.
+pub fn proxies() -> impl Iterator<Item = &'static str> {
+    FILES.iter().filter_map(|(name, _)| Path::new(*name).strip_prefix(PROXIES).ok()?.to_str())
+}
+
 /// Removes `.` and `..`; `None` if the path leaves the current folder.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut normal = PathBuf::new();

@@ -78,9 +78,14 @@ pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
 /// Runs a command on a lab's host, with additional environment. Call before any thread exists.
 pub fn exec(place: &LabPlace, argv: &[String], environment: &[(String, String)]) -> Result<ExitStatus, ExecError> {
     let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
+    // Entering the mount namespace moves this process to its root.
+    let folder = std::env::current_dir();
     join(place)?;
     let mut command = Command::new(program);
-    command.args(args).envs(environment.iter().cloned());
+    command.args(args).env("PATH", sandbox::path_with_sbin()).envs(environment.iter().cloned());
+    if let Some(folder) = folder.ok().filter(|folder| folder.is_dir()) {
+        command.current_dir(folder);
+    }
     // Some shells read the host name from HOSTNAME.
     if let Ok(host) = nix::unistd::gethostname() {
         command.env("HOSTNAME", host);

@@ -1,5 +1,6 @@
 //! Namespaces around a run, with a user namespace unless the host's root runs it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -74,11 +75,26 @@ impl HostView {
     }
 }
 
+/// The folders of iptables, nft, ip and proxies, which Debian leaves out of the `PATH` of ordinary users.
+const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Returns this process's `PATH`, followed by the sbin folders that it lacks.
+#[must_use]
+pub fn path_with_sbin() -> OsString {
+    with_sbin(std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()))
+}
+
+fn with_sbin(path: OsString) -> OsString {
+    let own: Vec<PathBuf> = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect();
+    let lacking = SBIN.iter().map(PathBuf::from).filter(|folder| !own.contains(folder));
+    std::env::join_paths(own.iter().cloned().chain(lacking)).unwrap_or(path)
+}
+
 /// Moves the rest of the program into the sandbox. Call first in `main`, before any thread exists.
 ///
 /// The outer process starts the program again inside, forwards SIGINT, SIGTERM and SIGHUP, kills it ten seconds later
 /// or at a second signal, and exits with its status. This returns only inside, as PID 1, and the end of either process
-/// ends everything. PID 1 ignores signals without a handler: handle SIGINT and SIGTERM to clean up.
+/// ends everything. The inner process has the sbin folders in its `PATH`. PID 1 ignores signals without a handler: handle SIGINT and SIGTERM to clean up.
 ///
 /// # Errors
 /// This machine cannot run the lab.
@@ -106,6 +122,7 @@ pub fn enter_with_message(message: Option<&str>) -> Result<InsideSandbox, Sandbo
     }
     command
         .args(args)
+        .env("PATH", path_with_sbin())
         .env(MARKER, format!("{}:{}", rights.word(), lifeline.as_raw_fd()))
         // Ctrl-C must reach the lab, not the proxies.
         .process_group(0);
@@ -208,3 +225,24 @@ fn raise_descriptor_limit() {
 }
 
 pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER, MESSAGE];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sbin_folders_follow_the_users_own() {
+        let path = |own: &str| with_sbin(own.into()).into_string().unwrap();
+        assert_eq!(path("/usr/bin:/bin"), "/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin");
+        assert_eq!(path("/sbin:/usr/bin:/usr/local/sbin"), "/sbin:/usr/bin:/usr/local/sbin:/usr/sbin");
+        assert_eq!(path(""), "/usr/local/sbin:/usr/sbin:/sbin");
+    }
+
+    #[test]
+    fn the_sbin_folders_follow_the_users_own() {
+        let path = |own: &str| with_sbin(own.into()).into_string().unwrap();
+        assert_eq!(path("/usr/bin:/bin"), "/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin");
+        assert_eq!(path("/sbin:/usr/bin:/usr/local/sbin"), "/sbin:/usr/bin:/usr/local/sbin:/usr/sbin");
+        assert_eq!(path(""), "/usr/local/sbin:/usr/sbin:/sbin");
+    }
+}

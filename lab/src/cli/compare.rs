@@ -129,6 +129,7 @@ async fn one(
 ) -> ScenarioReport {
     let options = RunOptions {
         proxy: proxy.clone(),
+        proxy_given: None,
         mode,
         variant: args.iptables_variant,
         source: ObjectSource::Api,

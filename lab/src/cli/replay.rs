@@ -17,6 +17,9 @@ pub(super) struct ReplayArgs {
     /// Only this scenario.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
+    /// The service proxy, as `svclab run` takes it [default: the one of the report].
+    #[arg(long, value_name = "PROXY")]
+    proxy: Option<String>,
     /// Write the report of the first run as JSON (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -30,16 +33,17 @@ struct RunLine {
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
-    let lines = lines(&args.report, args.scenario.as_deref())?;
+    let lines = lines(&args.report, args.scenario.as_deref(), args.proxy.is_none())?;
     let (mut status, are_several) = (0, lines.len() > 1);
     if are_several {
         signals::watch()?;
     }
     for (number, mut line) in lines.into_iter().enumerate() {
+        line.extend(args.proxy.iter().flat_map(|proxy| ["--proxy".to_owned(), proxy.clone()]));
         if let Some(json) = args.json.as_ref().filter(|_| number == 0) {
             line.extend(["--json".to_owned(), json.display().to_string()]);
         }
-        eprintln!("svclab run {}", line.join(" "));
+        eprintln!("svclab run {}", shlex::try_join(line.iter().map(String::as_str)).unwrap_or_default());
         let parsed = RunLine::try_parse_from(&line);
         let RunLine { run } = parsed.map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
         if let Some(stop) = signals::stop() {
@@ -52,11 +56,11 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
     Ok(status)
 }
 
-/// Returns each run's arguments; selects all scenarios if none failed.
-fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
+/// Returns each run's arguments; selects all scenarios if none failed. `own_proxy`: with the proxy of the report.
+fn lines(report: &Path, only: Option<&str>, own_proxy: bool) -> Result<Vec<Vec<String>>, Exit> {
     let wrong = |problem: &str| Exit::usage(format!("{}: {problem}", report.display()));
     if report.is_dir() {
-        return in_bundle(report).map(|line| vec![line]);
+        return in_bundle(report, own_proxy).map(|line| vec![line]);
     }
     let run = RunRecord::read(report).map_err(Exit::usage)?;
     let named = |scenario: &&ScenarioRecord| only.is_none_or(|only| scenario.name == only);
@@ -71,7 +75,7 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
             if scenario.path.is_empty() || scenario.mode.is_empty() {
                 return Err(wrong("a scenario lacks `path` or `mode`"));
             }
-            let mut line = line(scenario);
+            let mut line = line(scenario, own_proxy);
             if !scenario.text.is_empty() {
                 line.extend(["--from-report".to_owned(), report.display().to_string()]);
             }
@@ -80,24 +84,29 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
         .collect()
 }
 
-fn in_bundle(bundle: &Path) -> Result<Vec<String>, Exit> {
+fn in_bundle(bundle: &Path, own_proxy: bool) -> Result<Vec<String>, Exit> {
     let failure = BundleStep::read(bundle).map_err(|error| Exit::usage(error.to_string()))?;
-    Ok(line(&ScenarioRecord {
+    let record = ScenarioRecord {
         path: bundle.join(SCENARIO).display().to_string(),
         mode: failure.mode,
         iptables_variant: failure.iptables_variant,
         seed: failure.seed,
         machine: failure.machine,
         audited: failure.audited,
+        proxy: failure.proxy,
         ..ScenarioRecord::default()
-    }))
+    };
+    Ok(line(&record, own_proxy))
 }
 
-fn line(scenario: &ScenarioRecord) -> Vec<String> {
+fn line(scenario: &ScenarioRecord, own_proxy: bool) -> Vec<String> {
     let mut line = vec![scenario.path.clone()];
     let mut flag = |name: &str, value: String| line.extend([name.to_owned(), value]);
     flag("--seed", scenario.seed.to_string());
     flag("--mode", scenario.mode.clone());
+    if let Some(given) = scenario.proxy.given.as_ref().filter(|_| own_proxy) {
+        flag("--proxy", given.clone());
+    }
     if scenario.iptables_variant == SIMULATED {
         line.push("--simulate".to_owned());
         return line;
@@ -129,7 +138,7 @@ mod tests {
                 {"name": "b", "path": "b c.yaml", "mode": "iptables", "iptablesVariant": "legacy", "seed": 7, "passed": false, "audited": true,
                  "machine": {"kernel": "debian-6.12", "deterministic": true, "image": "x"}}]}"#,
         );
-        let lines_of = |only| lines(file.path(), only).map_err(|exit| exit.message);
+        let lines_of = |only| lines(file.path(), only, true).map_err(|exit| exit.message);
         let b =
             "b c.yaml|--seed|7|--mode|iptables|--iptables-variant|legacy|--audit|--kernel|debian-6.12|--deterministic";
         assert_eq!(lines_of(None).unwrap().iter().map(|line| line.join("|")).collect::<Vec<_>>(), [b]);
@@ -143,9 +152,20 @@ mod tests {
     }
 
     #[test]
+    fn the_proxy_of_the_report_is_run_unless_another_is_named() {
+        let file = report(
+            r#"{"scenarios": [{"name": "a", "path": "a.yaml", "mode": "ipvs", "iptablesVariant": "auto", "seed": 1, "passed": false,
+                "proxy": {"name": "kube-proxy", "version": "1.36.2", "given": "my proxy.yaml"}}]}"#,
+        );
+        let line = |own| lines(file.path(), None, own).map_err(|exit| exit.message).unwrap().remove(0);
+        assert_eq!(line(true)[5..7], ["--proxy", "my proxy.yaml"]);
+        assert!(!line(false).contains(&"--proxy".to_owned()));
+    }
+
+    #[test]
     fn a_file_that_is_no_report_is_an_error() {
         for text in ["", "{}", r#"{"scenarios": [{"passed": false}]}"#] {
-            assert!(lines(report(text).path(), None).is_err(), "{text}");
+            assert!(lines(report(text).path(), None, true).is_err(), "{text}");
         }
     }
 }

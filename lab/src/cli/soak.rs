@@ -8,6 +8,7 @@ use svclab_netns::sandbox;
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::Mode;
+use crate::report::TestedProxy;
 use crate::scenario::PATIENCE;
 use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
@@ -53,6 +54,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let run = RunOptions {
+        proxy_given: find::proxy_given(args.lab.proxy.as_deref()),
         proxy,
         mode: args.mode,
         variant: args.lab.iptables_variant,
@@ -89,7 +91,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
             stop = stopped() => Err(stop.exit()),
         }
     })?;
-    Ok(verdict(&report, args, seed))
+    Ok(verdict(&report, args, &options.run.tested_proxy(), seed))
 }
 
 /// Returns the microVM's kernel; `None` to use the kernel of this process.
@@ -151,7 +153,7 @@ fn line(row: &SoakRow) -> String {
     format!("{time:>8} {:>8}{nodes} | {:>8} {:>6}", row.changes, row.requests, row.failed)
 }
 
-fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
+fn verdict(report: &SoakReport, args: &SoakArgs, proxy: &TestedProxy, seed: u64) -> u8 {
     println!("{} versions of objects, {} rules compared with a fresh proxy's", report.versions, report.rules);
     if report.broken.is_empty() {
         println!("all passed: no error, no failed request, no growth, the same rules");
@@ -165,6 +167,7 @@ fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
         Mode::Iptables => String::new(),
         other => format!(" --mode {other}"),
     };
-    println!("repeat with: svclab soak{mode} --minutes {minutes} --changes {changes} --seed {seed}");
+    let proxy = proxy.flag();
+    println!("repeat with: svclab soak{mode}{proxy} --minutes {minutes} --changes {changes} --seed {seed}");
     FAILED
 }

@@ -209,7 +209,9 @@ impl Gatherer {
     fn breach(&self, report: &ScenarioRecord, step: &StepRecord, expected: &str, seen: &str) -> Breach {
         let generated = self.generated.get(&report.name);
         let repeat = match generated {
-            Some(_) => format!("svclab run {}.yaml --mode {} --audit", report.name, report.mode),
+            Some(_) => {
+                format!("svclab run {}.yaml --mode {}{} --audit", report.name, report.mode, report.proxy.flag())
+            }
             None => report.repeat.clone(),
         };
         Breach {

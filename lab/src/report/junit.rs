@@ -36,6 +36,10 @@ fn suite(report: &ScenarioRecord) -> String {
         timestamp.collect::<String>(),
         report.seconds,
     );
+    if !report.proxy.name.is_empty() {
+        let proxy = escape(&report.proxy.title());
+        xml += &format!("    <properties><property name=\"proxy\" value=\"{proxy}\"/></properties>\n");
+    }
     for (case, why) in scenario_errors {
         xml += &format!("    <testcase classname=\"{class}\" name=\"{case}\">\n");
         xml += &format!("      <error message=\"{}\"/>\n    </testcase>\n", escape(why));
@@ -82,7 +86,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Evidence, MicroVm, sample};
+    use crate::report::{Evidence, MicroVm, TestedProxy, sample};
 
     #[test]
     fn a_scenario_is_a_suite_and_a_step_a_case() {
@@ -97,6 +101,19 @@ mod tests {
         let expected = "seen: 10.0.0.9 &amp; &quot;others&quot;\nwhy: on node-a: always  refused\nwhy: decided by 1 in &lt;nat&gt;\nrepeat: ";
         let xml = render(&RunRecord::of(&reports));
         assert!(xml.contains(expected), "{xml}");
+    }
+
+    #[test]
+    fn a_failure_of_a_described_proxy_names_it() {
+        let mut reports = sample();
+        let (name, given) = ("kube-proxy".to_owned(), Some("kube proxy.yaml".to_owned()));
+        reports[0].proxy = TestedProxy { name, version: Some("1.36.2".into()), given };
+        let xml = render(&RunRecord::of(&reports));
+        assert!(xml.contains("<property name=\"proxy\" value=\"kube-proxy 1.36.2\"/>"), "{xml}");
+        assert!(
+            xml.contains(" --proxy &#39;kube proxy.yaml&#39; ") || xml.contains(" --proxy 'kube proxy.yaml' "),
+            "{xml}"
+        );
     }
 
     #[test]

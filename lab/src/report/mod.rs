@@ -116,6 +116,7 @@ pub struct ScenarioReport {
     pub machine: Option<MicroVm>,
     /// `None`: the lab's own API.
     pub control_plane: Option<ControlPlane>,
+    pub proxy: TestedProxy,
     /// The kernel's release; `None` in the simulator.
     pub kernel: Option<String>,
     /// The start in RFC 3339, by the run's clock, which is virtual in a deterministic microVM; `None` in the simulator.
@@ -130,6 +131,31 @@ pub struct ScenarioReport {
     pub figures: Option<Figures>,
     pub took: Duration,
     pub logs: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TestedProxy {
+    /// Empty in reports of older versions of svclab.
+    pub name: String,
+    pub version: Option<String>,
+    /// The value of `--proxy`, or of $SVCPROXY; `None`: the svcproxy beside svclab.
+    pub given: Option<String>,
+}
+
+impl TestedProxy {
+    pub fn title(&self) -> String {
+        self.version.as_ref().map_or_else(|| self.name.clone(), |version| format!("{} {version}", self.name))
+    }
+
+    /// Returns ` --proxy …` for a shell, or nothing.
+    pub fn flag(&self) -> String {
+        let quoted = |given: &String| match shlex::try_quote(given) {
+            Ok(quoted) => format!(" --proxy {quoted}"),
+            Err(_) => format!(" --proxy {given}"),
+        };
+        self.given.as_ref().map(quoted).unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,7 +220,8 @@ impl ScenarioReport {
         let machine = self.machine.as_ref().map(|machine| format!(" {}", machine.flags())).unwrap_or_default();
         let plane = self.control_plane.as_ref().map(|plane| format!(" --control-plane {}", plane.directory.display()));
         let plane = plane.unwrap_or_default();
-        format!("svclab run {} --mode {}{variant}{audit}{machine}{plane} --seed {}", self.path, self.mode, self.seed)
+        let (path, mode, proxy, seed) = (&self.path, &self.mode, self.proxy.flag(), self.seed);
+        format!("svclab run {path} --mode {mode}{proxy}{variant}{audit}{machine}{plane} --seed {seed}")
     }
 }
 
@@ -226,6 +253,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         seed: 3,
         machine: None,
         control_plane: None,
+        proxy: TestedProxy { name: "svcproxy".into(), version: None, given: None },
         kernel: Some("6.1.0".into()),
         started: Some("2026-01-01T00:00:01Z".into()),
         cluster: ClusterLayout::default(),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Audited, ClusterLayout, ControlPlane, Figures, MicroVm, SIMULATED, ScenarioReport, StepReport, StepVerdict,
+    TestedProxy,
 };
 use crate::expect::{Bounds, Mismatch, StepAnswers};
 
@@ -76,6 +77,7 @@ pub struct ScenarioRecord {
     pub seed: u64,
     pub machine: Option<MicroVm>,
     pub control_plane: Option<ControlPlane>,
+    pub proxy: TestedProxy,
     pub audited: bool,
     pub kernel: Option<String>,
     pub started: Option<String>,
@@ -203,6 +205,7 @@ impl From<&ScenarioReport> for ScenarioRecord {
             seed: report.seed,
             machine: report.machine.clone(),
             control_plane: report.control_plane.clone(),
+            proxy: report.proxy.clone(),
             audited: report.audited,
             kernel: report.kernel.clone(),
             started: report.started.clone(),
@@ -309,6 +312,7 @@ mod tests {
         assert_eq!((&value["passed"], &value["schemaVersion"]), (&false.into(), &1.into()));
         assert_eq!(value["program"]["version"], env!("CARGO_PKG_VERSION"));
         assert_eq!(value["scenarios"][0]["kernel"], "6.1.0");
+        assert_eq!(value["scenarios"][0]["proxy"]["name"], "svcproxy");
         let steps = &value["scenarios"][0]["steps"];
         assert_eq!([&steps[0]["verdict"], &steps[1]["verdict"], &steps[2]["verdict"]], ["passed", "failed", "skipped"]);
         assert_eq!(steps[1]["mismatches"][0]["expected"], "servers see <node-a>");

@@ -179,8 +179,11 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
         }
         step.evidence.iter().for_each(|evidence| evidence_lines(&mut text, evidence));
     }
-    // `Detail::All` has shown the logs. Only warnings and errors explain a failure.
-    let complains = |line: &&str| line.split_once(": ").is_some_and(|(_, line)| log::complains(line));
+    // `Detail::All` has shown the logs. Only warnings and errors explain a failure; a proxy that did not become ready may
+    // say why in a line of any kind.
+    let complains = |line: &&str| {
+        report.not_started.is_some() || line.split_once(": ").is_some_and(|(_, line)| log::complains(line))
+    };
     for line in report.logs.lines().filter(complains).filter(|_| !report.is_explained() && detail < Detail::All) {
         let _ = writeln!(text, "    log: {line}");
     }
@@ -292,6 +295,14 @@ mod tests {
         let said = "1 scenario, 3 steps (3 not simulated, 1 scenario without a judgement), 1.2 s: nothing was judged\n";
         assert_eq!(total(&reports), said);
         assert!(total(&[]).ends_with(": nothing was judged\n"));
+    }
+
+    #[test]
+    fn a_proxy_that_did_not_become_ready_shows_its_log() {
+        let mut reports = super::super::sample();
+        assert!(!explain(&reports[0], Detail::Steps).contains("INFO started"));
+        (reports[0].not_started, reports[0].steps) = (Some("not healthy".into()), Vec::new());
+        assert!(explain(&reports[0], Detail::Steps).contains("    log: node-a: 2026-01-01T00:00:00Z  INFO started\n"));
     }
 
     #[test]

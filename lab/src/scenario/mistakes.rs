@@ -81,7 +81,7 @@ pub(super) fn no_promise(name: &str) -> String {
 }
 
 /// Returns the element of `expected` nearest to `name`, within a third of its letters.
-fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
     expected

@@ -40,6 +40,7 @@ pub use configuration::ProxySettings;
 pub use error::{FileError, LoadError};
 pub use explain::explain;
 pub use load::{load, load_from};
+pub(crate) use mistakes::alike;
 pub use resolve::PATIENCE;
 pub use schema::schema;
 pub(crate) use svclab_apiserver::objects::plain_message;

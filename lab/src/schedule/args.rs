@@ -94,6 +94,9 @@ pub(crate) struct RunArgs {
     /// The microVM in which this process runs.
     #[arg(skip)]
     pub(crate) machine: Option<MicroVm>,
+    /// `--proxy` as the user gave it, where [`LabArgs::proxy`] is a path in a microVM.
+    #[arg(skip)]
+    pub(crate) proxy_outside: Option<String>,
     #[command(flatten)]
     pub(crate) lab: LabArgs,
     #[command(flatten)]
@@ -149,6 +152,14 @@ impl RunArgs {
             return Err(Exit::usage("--control-plane is an API: leave out --source manifests"));
         }
         Programs::find(&directory).map(Some).map_err(|error| Exit::usage(format!("--control-plane: {error}")))
+    }
+
+    /// Returns the value of `--proxy`, or of $SVCPROXY, for the command that repeats the run.
+    pub(super) fn proxy_given(&self) -> Option<String> {
+        match self.machine {
+            Some(_) => self.proxy_outside.clone(),
+            None => find::proxy_given(self.lab.proxy.as_deref()),
+        }
     }
 
     /// Returns the directory for bundles; `None`: no bundles.

@@ -42,6 +42,7 @@ pub(crate) struct GuestRun {
     mode: Option<Mode>,
     /// The proxy as `--proxy` takes it in the guest; `None` for svcproxy.
     pub(crate) proxy: Option<String>,
+    tested: ProxyUnderTest,
 }
 
 pub(super) struct GuestResult {
@@ -77,7 +78,7 @@ impl GuestRun {
             }
             ProxyUnderTest::Foreign(foreign) => {
                 add_programs(foreign, &mut programs, &mut links);
-                Some(description(given.unwrap_or(Path::new("")), &mut files)?)
+                Some(description(&find::named_proxy(given).unwrap_or_default(), &mut files)?)
             }
         };
         let image = Image::get(&cache, &guest.kernel, &programs).map_err(unable)?;
@@ -94,6 +95,7 @@ impl GuestRun {
             mode: jobs.first().map(|job| job.mode),
             scenarios: jobs.iter().map(|job| guest_path(&job.scenario.path)).collect(),
             proxy: description,
+            tested: proxy.clone(),
             program,
             image,
             machine,
@@ -138,7 +140,8 @@ impl GuestRun {
     pub(super) fn begun(&self, job: &Job<'_>, args: &RunArgs, seed: u64) -> ScenarioReport {
         let variant = job.scenario.variant.unwrap_or(args.lab.iptables_variant);
         let report = begun(job.scenario, job.mode, variant);
-        ScenarioReport { machine: Some(self.machine.clone()), seed, kernel: None, started: None, ..report }
+        let (machine, proxy) = (Some(self.machine.clone()), self.tested.tested(args.proxy_given()));
+        ScenarioReport { machine, proxy, seed, kernel: None, started: None, ..report }
     }
 
     /// Returns the arguments of svclab in the guest, which writes nothing but a report.
@@ -148,6 +151,7 @@ impl GuestRun {
         order.mode = self.mode.into_iter().collect();
         order.vm = VmArgs { kernel: KernelArg::Host, ..VmArgs::default() };
         order.machine = Some(self.machine.clone());
+        order.proxy_outside = args.proxy_given();
         order.lab.seed = seed.into();
         order.lab.proxy = self.proxy.as_ref().map(PathBuf::from);
         (order.json, order.junit, order.html) = (Some(REPORT.into()), None, None);

@@ -65,6 +65,7 @@ async fn all(
     for Job { scenario, mode, .. } in jobs {
         let options = RunOptions {
             proxy: proxy.clone(),
+            proxy_given: args.proxy_given(),
             mode: *mode,
             variant: args.lab.iptables_variant,
             source: args.lab.source,
@@ -113,14 +114,16 @@ impl TerminalRun {
 impl Progress for TerminalRun {
     fn begins(&mut self, scenario: &Scenario, options: &RunOptions) {
         let plane = options.control_plane.as_ref().map(|plane| format!(", Kubernetes {}", plane.version()));
-        let mode = format!("{}{}", options.mode, plane.unwrap_or_default());
+        let proxy = options.proxy.is_foreign().then(|| format!(", {}", options.tested_proxy().title()));
+        let mode = format!("{}{}{}", options.mode, plane.unwrap_or_default(), proxy.unwrap_or_default());
         let virtual_time = options.machine.as_ref().is_some_and(|machine| machine.deterministic);
         self.terminal.scenario(&Heading { name: &scenario.name, mode: &mode, about: &scenario.about, virtual_time });
         self.title = format!("{} ({mode})", scenario.name);
         self.left = scenario.steps.iter().map(|step| (step.line, step.name.clone())).collect();
         let report = scenario::run::begun(scenario, options.mode, options.variant);
         let control_plane = options.control_plane.as_ref().map(ControlPlane::of);
-        let report = ScenarioReport { machine: options.machine.clone(), control_plane, ..report };
+        let (machine, proxy) = (options.machine.clone(), options.tested_proxy());
+        let report = ScenarioReport { machine, control_plane, proxy, ..report };
         self.current = Some((report, Instant::now()));
         progress::set(format!("{}: building the cluster, up to the first step", self.title));
     }

@@ -10,8 +10,8 @@ use crate::console::progress;
 use crate::exit::Exit;
 use crate::find;
 use crate::mode::Mode;
-use crate::report::ScenarioReport;
 use crate::report::terminal::Heading;
+use crate::report::{ScenarioReport, TestedProxy};
 use crate::scenario::run::ProxyUnderTest;
 use crate::scenario::simulated;
 use crate::scenario::simulated::render::{RuleSource, Svcproxy};
@@ -26,7 +26,8 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let jobs = jobs(&scenarios, modes, false)?;
     signals::watch()?;
     progress::enable();
-    let reports = all(&jobs, &proxy, args.keep_going);
+    let tested = ProxyUnderTest::Own(proxy.clone()).tested(args.proxy_given());
+    let reports = all(&jobs, &proxy, &tested, args.keep_going);
     progress::clear();
     let mut terminal = args.terminal();
     for report in &reports {
@@ -40,7 +41,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
 }
 
 /// Simulates one job per processor at a time. Keeps the jobs' order.
-fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
+fn all(jobs: &[Job<'_>], proxy: &Path, tested: &TestedProxy, keep_going: bool) -> Vec<ScenarioReport> {
     let next = Mutex::new(0..jobs.len());
     let done = Mutex::new(Vec::new());
     // A separate closure releases the lock before the job runs.
@@ -50,6 +51,7 @@ fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> 
         while let Some(index) = take().filter(|_| signals::stop().is_none()) {
             let job = &jobs[index];
             let report = simulated::run::run(job.scenario, Arc::clone(&source), job.mode, keep_going);
+            let report = ScenarioReport { proxy: tested.clone(), ..report };
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done.push((index, report));
             progress::set(format!("simulated {} of {}", done.len(), jobs.len()));

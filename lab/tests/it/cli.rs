@@ -86,6 +86,18 @@ fn a_failing_run_exits_with_1_and_prints_how_to_repeat_it() {
     assert!(!said(&output).contains("skip "), "{}", said(&output));
 }
 
+/// Debian gives ordinary users no sbin folder.
+#[test]
+fn a_lab_finds_the_machines_tools_without_sbin_in_path() {
+    let mut command = svclab(&["run", "flush", "--mode", "iptables"]);
+    command.env("PATH", "/usr/bin:/bin");
+    let output = finish(command, Duration::from_secs(100));
+    if unable(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
 #[test]
 fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
     let directory = tempfile::tempdir().unwrap();
@@ -196,11 +208,15 @@ fn a_lab_stays_up_and_can_be_entered() {
     assert_eq!(first.unwrap(), format!("{name} is up in iptables mode; ctrl-c ends it"));
     // svclab finds runs by process id only.
     let pid = lab.id().to_string();
-    let node = run(&["exec", "--pid", &pid, "node/node-a", "--", "iptables-save", "-t", "nat"]);
+    let mut listing = svclab(&["exec", "--pid", &pid, "node/node-a", "--", "iptables-save", "-t", "nat"]);
+    let node = listing.env("PATH", "/usr/bin:/bin").output().unwrap();
     assert!(out(&node).contains("KUBE-SERVICES"), "{}", err(&node));
     let pod = run(&["exec", "--name", &name, "web", "--", "sh", "-c", "ip -o addr; exit 7"]);
     assert!(out(&pod).contains("10.244.1."), "{}", err(&pod));
     assert_eq!(pod.status.code(), Some(7), "the command's own exit status");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let here = svclab(&["exec", "--name", &name, "web", "--", "pwd"]).current_dir(&folder).output().unwrap();
+    assert_eq!(Path::new(out(&here).trim()), folder.canonicalize().unwrap(), "the caller's folder");
     let wrong = run(&["exec", "--name", &name, "node/node-z", "--", "true"]);
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("node/node-b"), "{}", err(&wrong));
     // SIGHUP, as from a closed terminal.

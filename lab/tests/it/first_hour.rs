@@ -60,6 +60,28 @@ fn a_description_of_a_proxy_is_found_in_any_folder() {
     );
     let none = svclab(folder.path(), &["run", "hairpin", "--proxy", "other-proxy.yaml"]);
     assert!(none.status.code() == Some(2) && err(&none).contains("other-proxy.yaml: "), "{}", err(&none));
+    assert!(
+        err(&none).contains("has the descriptions cilium.yaml, kube-proxy.yaml, kube-router.yaml"),
+        "{}",
+        err(&none)
+    );
+}
+
+#[test]
+fn names_that_are_nearly_right_get_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let typo = svclab(folder.path(), &["run", "hairpni"]);
+    assert!(typo.status.code() == Some(2) && err(&typo).contains("did you mean hairpin? "), "{}", err(&typo));
+    let typo = svclab(folder.path(), &["check", "microvm/sctpp"]);
+    assert!(err(&typo).contains("did you mean microvm/sctp? "), "{}", err(&typo));
+    // Started with svcproxy's flags another's program would fail in its own words.
+    let program = folder.path().join("kube-proxy");
+    std::fs::write(&program, "").unwrap();
+    let output = svclab(folder.path(), &["run", "hairpin", "--proxy", program.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    for says in ["is that of kube-proxy", "svclab run --proxy kube-proxy.yaml", "--config={config}"] {
+        assert!(err(&output).contains(says), "{says}: {}", err(&output));
+    }
 }
 
 #[test]

@@ -70,6 +70,45 @@ fn a_wrong_proxy_fails() {
     let Some((output, stderr)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{stderr}");
+    assert!(stderr.contains("clusterip (iptables, by-the-book)"), "{stderr}");
+    assert!(stderr.contains("repeat with: svclab run scenarios/clusterip.yaml --mode iptables --proxy "), "{stderr}");
+}
+
+#[test]
+fn a_replay_runs_the_proxy_of_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let json = report.to_str().unwrap();
+    let wrong = format!(
+        "name: by-the-book\ncommand: [{}, --config, '{{config}}', '--hostname-override={{node}}']\n\
+         config: {{iptables: {{masqueradeAll: true}}}}\n",
+        program()
+    );
+    let run = |args: &[&str], proxy: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+        command.args(args).stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        command.envs(proxy.map(|proxy| ("SVCPROXY", proxy)));
+        finish(command, Duration::from_secs(100))
+    };
+    let file = folder.path().join("wrong.yaml");
+    std::fs::write(&file, wrong).unwrap();
+    // The variable takes a description as well.
+    let output = run(&["run", "clusterip", "--mode", "iptables", "--json", json], Some(&file));
+    let stderr = crate::support::said(&output);
+    if output.status.code() == Some(3) && std::env::var_os("CI").is_none() {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let recorded: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!(recorded["scenarios"][0]["proxy"]["name"], "by-the-book");
+    let bundle = recorded["scenarios"][0]["steps"].as_array().unwrap().iter().find_map(|step| step["bundle"].as_str());
+    for kept in [json, bundle.unwrap()] {
+        let again = run(&["replay", kept], None);
+        let stderr = crate::support::said(&again);
+        assert!(again.status.code() == Some(1) && stderr.contains("by-the-book"), "{kept}: {stderr}");
+    }
+    let own = run(&["replay", json, "--proxy", &program()], None);
+    assert_eq!(own.status.code(), Some(0), "{}", crate::support::said(&own));
 }
 
 /// Takes a minute: the lab waits for the proxies until they have been idle for 40 seconds.

@@ -62,6 +62,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let _inside = sandbox::enter_with_message(Some(&name)).map_err(|error| Exit::unable(error.to_string()))?;
     let options = RunOptions {
         proxy,
+        proxy_given: None,
         mode: job.mode,
         variant: scenario.variant.unwrap_or(args.lab.iptables_variant),
         source: args.lab.source,

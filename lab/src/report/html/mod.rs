@@ -95,6 +95,7 @@ fn scenario(html: &mut Html, number: usize, one: &ScenarioRecord, is_titled: boo
         html.element("dl", &[("class", "facts")], |html| {
             let mut fact =
                 |name: &str, value: &str| html.element("div", &[], |html| html.row(name, |html| html.text(value)));
+            fact("Proxy", &one.proxy.title());
             fact("Mode", &one.mode);
             fact("Where", &place(one));
             fact("Seed", &one.seed.to_string());

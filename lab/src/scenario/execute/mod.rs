@@ -23,7 +23,7 @@ use crate::expect::settle::{Attempts, NextAttempt};
 use crate::expect::{Mismatch, StepAnswers};
 use crate::mode::Mode;
 use crate::promises::STARTS;
-use crate::report::{Audited, ClusterLayout, Evidence, ScenarioReport, StepReport, StepVerdict, WAITS};
+use crate::report::{Audited, ClusterLayout, Evidence, ScenarioReport, StepReport, StepVerdict, TestedProxy, WAITS};
 
 const AFTER_REFUSED: &str = "an earlier step could not be judged";
 
@@ -141,6 +141,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         seed: scenario.options.seed,
         machine: None,
         control_plane: None,
+        proxy: TestedProxy::default(),
         kernel: None,
         started: None,
         cluster: scenario.initial_objects().map(|store| ClusterLayout::of(&store.cluster_spec())).unwrap_or_default(),

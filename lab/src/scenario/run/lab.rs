@@ -10,7 +10,7 @@ use svclab_cluster::process::{ExecOutput, ProcessEnd};
 use svclab_cluster::traffic::client::ProbeConnection;
 use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_cluster::{Cluster, ClusterError};
-use svclab_netns::sandbox::WORK_DIR;
+use svclab_netns::sandbox::{WORK_DIR, path_with_sbin};
 
 use super::applied::{LateProxy, ProxyPart};
 use super::background::{BackgroundTraffic, Epochs};
@@ -294,7 +294,7 @@ fn path_with(tools: &std::path::Path) -> String {
 }
 
 fn machine_path() -> String {
-    std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())
+    path_with_sbin().to_string_lossy().into_owned()
 }
 
 /// Returns a directory with the commands of the chosen iptables; `None`: the machine's choice.
@@ -306,10 +306,8 @@ fn tools(variant: IptablesVariant) -> Result<Option<PathBuf>, LabError> {
     };
     let directory = PathBuf::from(WORK_DIR).join(variant.name());
     make(&directory)?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let found =
-        std::env::split_paths(&path).chain(sbin).map(|directory| directory.join(program)).find(|path| path.exists());
+    let path = path_with_sbin();
+    let found = std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.exists());
     let found = found
         .ok_or_else(|| LabError::Step(format!("this machine has no {program}; the package iptables brings it")))?;
     for name in ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"] {

@@ -40,11 +40,13 @@ use svclab_control_plane::Programs;
 use super::values::NodeChoice;
 use super::{IptablesVariant, Scenario, execute};
 use crate::mode::Mode;
-use crate::report::{ControlPlane, MicroVm, ScenarioReport, StepReport, StepVerdict};
+use crate::report::{ControlPlane, MicroVm, ScenarioReport, StepReport, StepVerdict, TestedProxy};
 
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     pub proxy: ProxyUnderTest,
+    /// The value of `--proxy`, or of $SVCPROXY, for the command that repeats the run.
+    pub proxy_given: Option<String>,
     pub mode: Mode,
     pub variant: IptablesVariant,
     pub source: ObjectSource,
@@ -59,6 +61,12 @@ pub struct RunOptions {
     pub breaks: Vec<Damage>,
     pub evidence: EvidenceLevel,
     pub audit: bool,
+}
+
+impl RunOptions {
+    pub fn tested_proxy(&self) -> TestedProxy {
+        self.proxy.tested(self.proxy_given.clone())
+    }
 }
 
 /// Damage before a step, with stopped proxies (SIGSTOP), so that they cannot repair it.
@@ -123,6 +131,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     progress.begins(scenario, options);
     let mut report = begun(scenario, options.mode, options.variant);
     report.machine = options.machine.clone();
+    report.proxy = options.tested_proxy();
     report.audited = options.audit;
     report.control_plane = options.control_plane.as_ref().map(ControlPlane::of);
     match KernelLab::start(scenario, options).await {

@@ -52,6 +52,7 @@ impl EvidenceKeeper {
         };
         let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
         report.machine = options.machine.clone();
+        report.proxy = options.tested_proxy();
         report.audited = options.audit;
         let head = BundleStep {
             repeat: report.repeat(),
@@ -61,6 +62,7 @@ impl EvidenceKeeper {
             iptables_variant: report.variant,
             seed: report.seed,
             machine: report.machine,
+            proxy: report.proxy,
             audited: report.audited,
             step: FailedStep::default(),
             call: None,

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use svclab_netns::sandbox::path_with_sbin;
+
 const PLACES: [&str; 4] = ["node", "kubeconfig", "config", "mode"];
 const VERSION: Duration = Duration::from_secs(30);
 
@@ -34,9 +36,9 @@ pub(super) fn check_places(key: &str, part: &str) -> Result<(), String> {
     }
 }
 
-/// Looks up names without a slash in `first`, then in `PATH`.
+/// Looks up names without a slash in `first`, then in `PATH`, then in the sbin folders.
 fn find(program: &str, first: Option<&Path>) -> Option<String> {
-    let path = std::env::var_os("PATH").filter(|_| !program.contains('/'));
+    let path = (!program.contains('/')).then(path_with_sbin);
     let first = first.filter(|_| path.is_some()).map(Path::to_owned);
     let directories = first.into_iter().chain(path.iter().flat_map(std::env::split_paths));
     let mut candidates = directories.map(|directory| directory.join(program)).chain([PathBuf::from(program)]);

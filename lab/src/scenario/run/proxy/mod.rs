@@ -7,6 +7,7 @@ use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use svclab_cluster::process::ProcessSpec;
+use svclab_netns::sandbox::WHOLE_MACHINE;
 
 pub use self::command::Placeholders;
 use self::excuse::Excuses;
@@ -15,6 +16,9 @@ pub use self::ready::Ready;
 use self::versioned_mode::VersionedMode;
 
 use crate::mode::Mode;
+use crate::report::TestedProxy;
+use crate::scenario::alike;
+use crate::shipped::{self, SCENARIOS};
 
 mod command;
 mod excuse;
@@ -32,6 +36,17 @@ pub enum ProxyUnderTest {
 impl ProxyUnderTest {
     pub fn is_foreign(&self) -> bool {
         matches!(self, ProxyUnderTest::Foreign(_))
+    }
+
+    /// `given`: the value of `--proxy`.
+    pub fn tested(&self, given: Option<String>) -> TestedProxy {
+        match self {
+            ProxyUnderTest::Own(_) => TestedProxy { name: "svcproxy".to_owned(), version: None, given },
+            ProxyUnderTest::Foreign(foreign) => {
+                let version = foreign.version().map(Version::to_string);
+                TestedProxy { name: foreign.name.clone(), version, given }
+            }
+        }
     }
 }
 
@@ -81,6 +96,7 @@ impl ForeignProxy {
         let text = crate::input::InputFiles::default().text(path).map_err(|error| wrong(error.to_string()))?;
         let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
+        proxy.check_excused(&text).map_err(wrong)?;
         proxy.checked(first).map_err(wrong)
     }
 
@@ -140,6 +156,23 @@ impl ForeignProxy {
         programs.sort();
         programs.dedup();
         programs
+    }
+
+    /// A misspelt name would excuse nothing. A microVM lacks the user's own scenarios, and its host has checked the names.
+    fn check_excused(&self, text: &str) -> Result<(), String> {
+        if std::env::var_os(WHOLE_MACHINE).is_some() {
+            return Ok(());
+        }
+        let is_own = |name: &str| {
+            let here = std::env::current_dir().unwrap_or_default();
+            here.ancestors().any(|folder| folder.join(SCENARIOS).join(name).with_extension("yaml").is_file())
+        };
+        let known: Vec<&str> = shipped::scenario_names().collect();
+        let unknown = self.excused.keys().find(|name| !known.contains(&name.as_str()) && !is_own(name));
+        let Some(name) = unknown else { return Ok(()) };
+        let meant = alike(name, &known).map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
+        let line = excuse::line_of(text, name);
+        Err(format!("line {line}: excused.{name}: there is no such scenario{meant}"))
     }
 
     /// Checks the description, resolves programs and asks for the version.
@@ -263,6 +296,10 @@ mod tests {
             ("name: x\ncommand: [/bin/sh]\nenv: {'A=B': c}\n", "\"A=B\" cannot be an environment variable"),
             ("name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'echo new']\n", "found no version in \"new\""),
             ("name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'exit 3']\n", "version: "),
+            (
+                "name: x\ncommand: [/bin/sh]\nexcused:\n  hairpin: it cannot\n  flsh: it looks every 30 s\n",
+                "line 5: excused.flsh: there is no such scenario: did you mean `flush`?",
+            ),
             (
                 "name: x\ncommand: [/bin/sh]\nexcused: {flush: {reason: x, versions: '<2'}}\n",
                 "excused.flush: `versions`",
