@@ -237,12 +237,4 @@ mod tests {
         assert_eq!(path("/sbin:/usr/bin:/usr/local/sbin"), "/sbin:/usr/bin:/usr/local/sbin:/usr/sbin");
         assert_eq!(path(""), "/usr/local/sbin:/usr/sbin:/sbin");
     }
-
-    #[test]
-    fn the_sbin_folders_follow_the_users_own() {
-        let path = |own: &str| with_sbin(own.into()).into_string().unwrap();
-        assert_eq!(path("/usr/bin:/bin"), "/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin");
-        assert_eq!(path("/sbin:/usr/bin:/usr/local/sbin"), "/sbin:/usr/bin:/usr/local/sbin:/usr/sbin");
-        assert_eq!(path(""), "/usr/local/sbin:/usr/sbin:/sbin");
-    }
 }
