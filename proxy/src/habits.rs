@@ -41,8 +41,6 @@ pub enum Habit {
     StateFileStays,
     /// The state file's objects decide which UDP flows are stale.
     StateFileEndsFlows,
-    /// Each sync of nftables mode replaces the table.
-    CountersBeginAgain,
 }
 
 #[cfg(debug_assertions)]

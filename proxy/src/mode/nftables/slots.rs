@@ -22,7 +22,7 @@ pub enum SlotChoice {
     /// One of as many numbers as there are endpoints, at random.
     Random(u32),
     /// A slot of a table of this size.
-    Hash { slots: u16, with_port: bool },
+    Hash { slots: u32, with_port: bool },
 }
 
 impl SlotChoice {
@@ -31,7 +31,7 @@ impl SlotChoice {
             SlotChoice::Random(count) => SlotNumber::Random(count),
             SlotChoice::Hash { slots, with_port } => {
                 let of = if with_port { ADDRESS_AND_PORT } else { ADDRESS };
-                SlotNumber::Jhash { of, modulus: slots.into(), seed: SEED }
+                SlotNumber::Jhash { of, modulus: slots, seed: SEED }
             }
         }
     }
@@ -79,7 +79,7 @@ impl SlotTables {
 
     /// `None`: the list has at most one endpoint.
     pub fn choice(&self, set: BackendSet) -> Option<SlotChoice> {
-        let slots = u16::try_from(self.of(set).len()).ok().filter(|slots| *slots > 0)?;
+        let slots = u32::try_from(self.of(set).len()).ok().filter(|slots| *slots > 0)?;
         Some(SlotChoice::Hash { slots, with_port: self.with_port })
     }
 

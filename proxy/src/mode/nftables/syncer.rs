@@ -16,7 +16,6 @@ use super::objects::{NftServiceObjects, render};
 pub use super::probe::{hash_probe, probe};
 use super::programmed::ProgrammedTable;
 use crate::config::NodeAddresses;
-use crate::habits::{self, Habit};
 use crate::kernel::nftables::{ListedTable, NftTable, NftTableError, TableQuery, TableState};
 use crate::mode::Mode;
 use crate::mode::Plans;
@@ -130,7 +129,6 @@ impl<K: NftTable> NftablesSyncer<K> {
         let lost = self.lost_flows_of_all(tracked, &found);
         let wanted = DesiredTable::new(node, &ledger, &lost);
         let sync_plan = match before {
-            FoundTable::Ours(_) if habits::has(Habit::CountersBeginAgain) => wanted.create_table(TableAction::Replace),
             FoundTable::Ours(saved) => wanted.change_of_ours(&self.table, saved, found),
             FoundTable::Other => wanted.create_table(TableAction::Replace),
             FoundTable::Nothing => wanted.create_table(TableAction::Make),
@@ -188,7 +186,7 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
     type Error = NftTableError;
 
     fn needs_full(&self) -> bool {
-        self.programmed.is_none() || habits::has(Habit::CountersBeginAgain)
+        self.programmed.is_none()
     }
 
     fn require_full_sync(&mut self) {

@@ -1,7 +1,6 @@
 //! Counts of service ports (`--service-counters`).
 
 use crate::config::Mode;
-use crate::habits::Habit;
 use crate::model::Protocol;
 use crate::mutants::{Hook, Mutant};
 use crate::nftables::{NftVerdict, Rule, Statement};
@@ -49,10 +48,5 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let udp = |statement: &Statement| matches!(statement, Statement::Protocol(Protocol::Udp));
             rules.retain(|rule| chain != "count-traffic" || !rule.statements.iter().any(udp));
         }),
-    ),
-    counters(
-        "counters-begin-again",
-        "replaces its table, and the counters in it, in each sync",
-        Hook::Habit(Habit::CountersBeginAgain),
     ),
 ];
