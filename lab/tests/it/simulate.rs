@@ -83,7 +83,7 @@ fn every_scenario_passes_and_prints_the_same_bytes_twice() {
 }
 
 /// Requests to a pod or node itself, which need no service's rules.
-const NO_SERVICE: [(&str, &str); 24] = [
+const NO_SERVICE: [(&str, &str); 25] = [
     ("address-ranges", "a pod reaches another node's pod directly"),
     ("flow-fate", "one to the pod itself"),
     ("flow-fate", "so does that to the pod itself"),
@@ -102,6 +102,7 @@ const NO_SERVICE: [(&str, &str); 24] = [
     ("service-cidr", "the address answers again"),
     ("service-cidr-over-pods", "a pod reaches a pod of another node"),
     ("service-cidr-over-pods", "a pod reaches another node"),
+    ("service-counters", "and a pod"),
     ("terminating", "a connection to the pod that will go"),
     ("terminating", "the open one lives"),
     ("vip-of-a-node", "another port of that node is its own"),
