@@ -42,6 +42,7 @@ fn every_rule_decides_some_promise() {
         Rule::NoMasquerade,
         Rule::MasqueradeSource,
         Rule::LocalFallback,
+        Rule::ConsistentHash,
     ];
     // Rules that promises about generated clusters never give as reason.
     let unsaid = [Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Undecided];
