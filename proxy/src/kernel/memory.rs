@@ -3,9 +3,10 @@
 
 use std::thread::{self, Builder};
 
-/// Copies the data to keep (`copy`) on another thread, and frees memory. Until then both copies exist: only worthwhile
-/// if the kept data is scattered over much freed memory. glibc gives a new thread an arena without
-/// holes (`arena_get2` in `malloc/arena.c`).
+/// Copies the data to keep (`copy`) on another thread, and frees memory.
+///
+/// Costs memory for both copies, so it is worthwhile only if the kept data is scattered over much freed memory. glibc gives
+/// a new thread an arena without holes (`arena_get2` in `malloc/arena.c`).
 pub fn compact(copy: impl FnOnce() + Send) {
     trim();
     thread::scope(|scope| {
@@ -14,7 +15,7 @@ pub fn compact(copy: impl FnOnce() + Send) {
     trim();
 }
 
-/// Returns whole free pages.
+/// Returns free pages to the system.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes the allocator's locks.

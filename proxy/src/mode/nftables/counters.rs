@@ -1,7 +1,7 @@
 //! Counters of service ports: their names in the kernel, and which service ports have them.
 //!
-//! A counter's name says what it counts, so a scrape needs nothing but the kernel's list. Names have only characters that
-//! `nft` accepts unquoted; `/` separates, because no part has it.
+//! A counter's name contains kind, service port and protocol, so a scrape needs only the kernel's list of counters. Names
+//! have only characters that `nft` accepts without quotes. `/` separates the parts: no name of an object contains it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -72,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     )
     .only(EXEMPT),
     Mutant::new(
-        "masquerade-exceptions-for-everybody",
+        "masquerade-exceptions-for-every-source",
         "exempts every source from masquerade to noMasqueradeCIDRs, not only the node's own",
         "no-masquerade",
         Hook::Rules(|chain, rules| {
@@ -83,7 +83,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     )
     .only(IPTABLES),
     Mutant::new(
-        "masquerade-exceptions-for-everybody-nftables",
+        "masquerade-exceptions-for-every-source-nftables",
         "exempts every source from masquerade to noMasqueradeCIDRs, not only the node's own (nftables)",
         "no-masquerade",
         Hook::NftRules(|chain, rules| {

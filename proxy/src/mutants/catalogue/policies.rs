@@ -69,7 +69,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }),
     ),
     Mutant::new(
-        "policies-local-fallback-of-everybody",
+        "policies-local-fallback-of-every-service",
         "falls back for every Service under externalTrafficPolicy Local",
         "local-fallback",
         Hook::ServicePort(|_, port| port.local_fallback = true),
