@@ -68,4 +68,5 @@ pub use relay::Upstream;
 pub use serve::{ApiServer, ServeOptions};
 pub use shared::SharedStore;
 pub use tls::{Tls, TlsError};
+pub use validate::{RefusedField, refused_fields};
 pub use watch::WatchTimes;

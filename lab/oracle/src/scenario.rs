@@ -68,7 +68,7 @@ impl ClusterModel {
         }
         let balanced = questions.iter().any(|question| matches!(question.from, PacketSource::LoadBalancer { .. }));
         let machines = self.machines(balanced);
-        text.push_str(&format!("cluster: {machines}\nproxy: {}\n\nmanifests: |\n", self.settings()));
+        text.push_str(&format!("cluster: {machines}\nproxy: {}\n\ninvalid: all\nmanifests: |\n", self.settings()));
         let documents = self.manifests(asks(Protocol::Sctp));
         let documents: Vec<String> = documents.iter().map(|object| format!("  {object}\n")).collect();
         text.push_str(&documents.join("  ---\n"));

@@ -10,7 +10,7 @@ use super::error::{FileError, LoadError, Problem};
 use super::file::{Action, CommonKeys, Manifests, STEP_KEYS, ScenarioFile, StepFile};
 use super::mistakes::ParsedFile;
 use super::values::{NodeChoice, position};
-use super::{Scenario, Step, configuration, dry_run, manifests, mistakes, topology};
+use super::{Scenario, Step, configuration, dry_run, manifests, mistakes, refused, topology};
 use crate::input::InputFiles;
 use crate::mode::{Mode, Need};
 use crate::promises::Promise;
@@ -93,6 +93,9 @@ impl Loader<'_> {
         });
         let is_sound = parsed.is_whole && self.errors.len() == errors_of_form;
         let (steps, incomplete) = self.steps(file.steps.value, parsed, &cluster);
+        let written = manifests.iter().chain(steps.iter().flat_map(|step| &step.documents));
+        let meant = file.invalid.map(|objects| objects.0).unwrap_or_default();
+        refused::check(written, &meant, self.name, &mut self.errors);
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
         needs.extend(steps.iter().flat_map(|step| step.action.needs()));
         let scenario = Scenario {

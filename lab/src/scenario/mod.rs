@@ -21,6 +21,7 @@ mod mistakes;
 mod modes;
 #[cfg(test)]
 mod reference;
+mod refused;
 mod relayed;
 mod resolve;
 mod rule_checks;

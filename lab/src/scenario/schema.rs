@@ -12,8 +12,8 @@ use super::file::{
     ScenarioFile, Scheduler, StartFile,
 };
 use super::values::{
-    ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PlainText, PodRef, ProbeTarget, Sensitivity, Share,
-    SourceAddress, TimeBound, TimeSpan,
+    ApiFault, InvalidObject, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PlainText, PodRef, ProbeTarget, Sensitivity,
+    Share, SourceAddress, TimeBound, TimeSpan,
 };
 use crate::expect::counters::PacketCount;
 use crate::mode::Mode;
@@ -45,6 +45,7 @@ written! {
     PlaceRef, "string", "pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer";
     ProbeTarget, "string", "service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], externalIP/NAME[:PORT], pod/NAME:PORT, node/NAME:PORT or IP:PORT";
     ObjectRef, "string", "pod/NAME, service/NAME, endpointslice/NAME or servicecidr/NAME";
+    InvalidObject, "string", "node/NAME, service/NAME, …, or `all`";
     PodRef, "string", "A pod: NAME, NAMESPACE/NAME or pod/NAME";
     Sensitivity, ["string", "number"], "The skew of a share that is to be seen, such as 20%";
     Share, ["string", "number"], "A share, such as 1/3, 0.25 or 25%";

@@ -413,3 +413,25 @@ fn rules_of_nftables_name_a_chain_map_or_set() {
         "{error}"
     );
 }
+
+#[test]
+fn an_object_that_no_api_accepts_is_a_mistake_unless_it_is_meant() {
+    let head = HEAD.replace("    type: NodePort\n", "    type: NodePort\n    externalTrafficPolicy: local\n");
+    let late = "- name: two\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: late}\n    \
+                spec: {ports: [{port: 80, protocol: tcp}]}\n";
+    let found = |invalid: &str| {
+        let loaded = load_text(&format!("{head}{invalid}steps:\n{FINE}{late}"));
+        loaded.map(|_| String::new()).unwrap_or_else(|errors| errors)
+    };
+    insta::assert_snapshot!(found(""), @r#"
+    s.yaml:20:5: service/default/web: spec.externalTrafficPolicy: Unsupported value: "local": supported values: "Cluster", "Local". No API server accepts it; if that is meant, say `invalid: service/default/web` at the top
+    s.yaml:32:31: service/default/late: spec.ports[0].protocol: Unsupported value: "tcp": supported values: "SCTP", "TCP", "UDP". No API server accepts it; if that is meant, say `invalid: service/default/late` at the top
+    "#);
+    insta::assert_snapshot!(found("invalid: [service/web, service/other, pod/web-1]\n"), @r#"
+    s.yaml:23:24: invalid: the API would accept this object, or the scenario has none of that name
+    s.yaml:23:39: invalid: the API would accept this object, or the scenario has none of that name
+    s.yaml:33:31: service/default/late: spec.ports[0].protocol: Unsupported value: "tcp": supported values: "SCTP", "TCP", "UDP". No API server accepts it; if that is meant, say `invalid: service/default/late` at the top
+    "#);
+    assert_eq!(found("invalid: [service/web, service/late]\n"), "");
+    assert_eq!(found("invalid: all\n"), "");
+}

@@ -30,6 +30,7 @@ from_text!(
     TimeBound,
     PlaceRef,
     ProbeTarget,
+    InvalidObject,
     ObjectRef,
     PodRef,
     Sensitivity,
@@ -200,6 +201,24 @@ impl FromStr for ObjectRef {
         let known = matches!(kind, "pod" | "service" | "endpointslice" | "node" | "servicecidr");
         let key = key(rest).filter(|_| known).ok_or_else(wanted)?;
         Ok(ObjectRef { kind: kind.to_owned(), key })
+    }
+}
+
+/// An object, or every object, that no API server would accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InvalidObject {
+    All,
+    One(ObjectRef),
+}
+
+impl FromStr for InvalidObject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(InvalidObject::All),
+            one => one.parse().map(InvalidObject::One).map_err(|error: String| format!("{error}, or all")),
+        }
     }
 }
 

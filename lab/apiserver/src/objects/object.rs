@@ -96,6 +96,15 @@ impl Object {
         }
     }
 
+    /// Returns kind and key; an object without namespace in its manifest is in `default`.
+    pub fn kind_and_key(&self) -> (ObjectKind, ObjectKey) {
+        let (kind, head) = self.head();
+        let name = head.name.as_deref().unwrap_or_default();
+        let key =
+            if kind.namespaced() { ObjectKey::new(head.namespace.as_deref(), name) } else { ObjectKey::unscoped(name) };
+        (kind, key)
+    }
+
     pub(crate) fn head(&self) -> (ObjectKind, &ObjectMeta) {
         match self {
             Object::Node(node) => (ObjectKind::Node, &node.metadata),

@@ -1,5 +1,5 @@
-//! Validates objects that API clients write. Scenario steps bypass the validation: a proxy must survive objects that no
-//! API server would accept.
+//! Validates objects that API clients write. [`Store::apply`](crate::objects::Store::apply) bypasses the validation: a
+//! proxy must survive objects that no API server would accept.
 
 mod range;
 mod service;
@@ -13,6 +13,20 @@ use serde_json::{Value, json};
 use super::error::Cause;
 use super::selector::{is_dns_label, is_label_value, is_qualified, is_subdomain};
 use crate::objects::{Object, ObjectKind};
+
+/// A field that kube-apiserver refuses in a new object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedField {
+    /// As in `spec.ports[0].port`.
+    pub path: String,
+    /// What is wrong, in kube-apiserver's words.
+    pub problem: String,
+}
+
+/// Returns the fields for which kube-apiserver would refuse to create the object (source: `pkg/apis/*/validation`).
+pub fn refused_fields(object: &Object) -> Vec<RefusedField> {
+    check(object, None).into_iter().map(|cause| RefusedField { path: cause.field, problem: cause.message }).collect()
+}
 
 pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
     let (kind, head) = object.head();

@@ -41,7 +41,7 @@ pub use start::{ProxyOverride, StartFile};
 pub use step::{Action, DSCPS, DURATIONS, Effect, KernelOnly, ProxyAction, SIZES, STEP_KEYS, StepKey};
 pub use step_file::{CommonKeys, StepFile};
 
-use super::values::{PlaceRef, PlainText, PodRef, ProbeTarget, TimeSpan};
+use super::values::{InvalidObject, OneOrMany, PlaceRef, PlainText, PodRef, ProbeTarget, TimeSpan};
 use crate::mode::{Mode, Need};
 use crate::scenario::IptablesVariant;
 
@@ -79,6 +79,10 @@ pub struct ScenarioFile {
     pub proxy: Option<Spanned<ProxyFile>>,
     #[schemars(description = "the objects before the first step: text (`|`), or a list of files beside the scenario")]
     pub manifests: Option<Manifests>,
+    #[schemars(
+        description = "objects here and in `apply` steps that no API server would accept and that are meant so: `service/web`, a list, or `all`. Any other such object is a mistake of the file"
+    )]
+    pub invalid: Option<OneOrMany<InvalidObject>>,
     #[schemars(description = "the steps, in order; step names are unique")]
     #[schemars(with = "Vec<StepFile>")]
     pub steps: Spanned<Vec<Spanned<StepFile>>>,
