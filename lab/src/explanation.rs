@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::net::IpAddr;
 use std::path::Path;
 
 use svclab_audit::NodeError;
 use svclab_audit::cluster::KnownAddresses;
-use svclab_audit::decider::{decider, journey_of};
+use svclab_audit::decider::{decider, journey_of, masquerader};
 use svclab_audit::explain::{ExplainCall, Explained, NameError, Named, NodeFacts, explain};
 use svclab_sim::assume::Assumptions;
-use svclab_sim::network::{Network, Outcomes, PacketVerdict};
+use svclab_sim::network::{Network, Outcomes, PacketOutcome, PacketVerdict};
 use svclab_sim::protocol::Protocol;
 use svclab_sim::render::printable;
 use svclab_snapshot::Snapshot;
@@ -40,7 +41,41 @@ pub(crate) enum ExplanationError {
     Node(#[from] NodeError),
 }
 
-pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, ExplanationError> {
+/// What a request was to reach.
+pub(crate) enum WantedEnd {
+    Answer { servers: Vec<IpAddr>, source: Option<WantedSource> },
+    NoAnswer,
+}
+
+/// The source addresses that a server may see; `not`: all others.
+pub(crate) struct WantedSource {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) not: bool,
+}
+
+/// What an outcome breaks of what was wanted.
+#[derive(Clone, Copy, PartialEq)]
+enum Broken {
+    End,
+    Source,
+}
+
+impl WantedEnd {
+    fn broken_by(&self, verdict: &PacketVerdict) -> Option<Broken> {
+        match (self, verdict) {
+            (WantedEnd::Answer { servers, source }, PacketVerdict::Answered { at, saw, .. }) => {
+                let fits = |source: &WantedSource| source.addresses.contains(&saw.ip()) != source.not;
+                let is_wrong_source = source.as_ref().is_some_and(|source| !fits(source));
+                let wrong_end = (!servers.contains(&at.ip())).then_some(Broken::End);
+                wrong_end.or(is_wrong_source.then_some(Broken::Source))
+            }
+            (WantedEnd::Answer { .. }, _) | (WantedEnd::NoAnswer, PacketVerdict::Answered { .. }) => Some(Broken::End),
+            (WantedEnd::NoAnswer, _) => None,
+        }
+    }
+}
+
+pub(crate) fn of_archive(path: &Path, call: &FailedCall, wanted: &WantedEnd) -> Result<Explanation, ExplanationError> {
     let snapshot = Snapshot::read(BufReader::new(File::open(path)?))?;
     let state = svclab_audit::machines::state(&snapshot)?;
     let known = KnownAddresses::of(&snapshot);
@@ -56,7 +91,7 @@ pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, 
     let explained = explain(NodeFacts::Snapshot(&snapshot, &known), &state, &asked)?;
     let text =
         text(&explained.machines.network, &explained.outcomes, &[], (&explained.programs, &explained.assumed), false);
-    Ok(Explanation { text, lines: lines(&call.node, &explained) })
+    Ok(Explanation { text, lines: lines(&call.node, &explained, wanted) })
 }
 
 pub(crate) fn text(
@@ -88,25 +123,34 @@ pub(crate) fn text(
     printable(&text)
 }
 
-fn lines(node: &str, explained: &Explained) -> Vec<String> {
+/// Tells the outcomes, those that break the promise first, and the rule that decided the first of them.
+fn lines(node: &str, explained: &Explained, wanted: &WantedEnd) -> Vec<String> {
     let all = outcome_text::outcomes(&explained.machines.network, &explained.outcomes);
-    let told = all.iter().zip(&explained.outcomes.outcomes).take(OUTCOMES);
+    let mut told: Vec<_> = all.iter().zip(&explained.outcomes.outcomes).collect();
+    told.sort_by_key(|(_, one)| wanted.broken_by(&one.verdict).is_none());
+    let first = told.first().map(|(_, one)| &one.verdict);
     // An archive does not show which programs listen.
     let unread = explained.programs.first().map(|program| format!(", if it passes unchanged where {program}"));
-    let told = told.map(|(line, one)| match (&unread, &one.verdict) {
+    let line = |(line, one): &(&String, &PacketOutcome)| match (&unread, &one.verdict) {
         (Some(unread), _) => format!("on {node}: {line}{unread}"),
         (None, PacketVerdict::Answered { .. }) => format!("on {node}: {line}, if a program waits there"),
         _ => format!("on {node}: {line}"),
-    });
-    let mut lines: Vec<String> = told.collect();
+    };
+    let mut lines: Vec<String> = told.iter().take(OUTCOMES).map(line).collect();
     if let Some(last) = lines.last_mut().filter(|_| all.len() > OUTCOMES) {
         let _ = write!(last, "; and {} more outcomes", all.len() - OUTCOMES);
     }
-    let first = explained.outcomes.outcomes.first().map(|one| &one.verdict);
-    let decided = journey_of(&explained.outcomes, first).and_then(decider);
-    lines.push(match decided {
-        Some(decided) => format!("decided by {}", decided.text),
-        None => "no rule decided it: no rule translates, rejects or drops it on its way".to_owned(),
+    let journey = journey_of(&explained.outcomes, first);
+    lines.push(if first.and_then(|verdict| wanted.broken_by(verdict)) == Some(Broken::Source) {
+        match journey.and_then(masquerader) {
+            Some(rule) => format!("masqueraded by {}", rule.text),
+            None => "no rule masqueraded it on its way".to_owned(),
+        }
+    } else {
+        match journey.and_then(decider) {
+            Some(rule) => format!("decided by {}", rule.text),
+            None => "no rule decided it: no rule translates, rejects or drops it on its way".to_owned(),
+        }
     });
     lines.iter_mut().for_each(|line| *line = printable(line));
     lines

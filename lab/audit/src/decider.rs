@@ -154,7 +154,12 @@ fn matched_rule(event: &Event) -> Option<Decider> {
 
 fn of_rule(rule: &RuleRef) -> Decider {
     let (program, text) = match rule.iptables_rule() {
-        Some(_) => (of_chain(rule.chain()), format!("{} in {}: {rule}", rule.number(), rule.table())),
+        Some(_) => {
+            let (chain, written) = (rule.chain(), rule.to_string());
+            let matches = written.strip_prefix(&format!("-A {chain} ")).unwrap_or(&written);
+            let place = format!("rule {} of chain {chain} in table {}", rule.number(), rule.table());
+            (of_chain(chain), format!("{place}: {matches}"))
+        }
         None => (of_table(rule.table(), rule.chain()), format!("{}: {rule}", rule.place())),
     };
     Decider { program, chain: Some(rule.chain().to_owned()), text }

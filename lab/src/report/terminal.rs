@@ -270,14 +270,15 @@ mod tests {
     #[test]
     fn an_explanation_replaces_the_logs() {
         let mut reports = super::super::sample();
-        let explanation = ["on node-a: always  answered by pod/default/web", "decided by 1 in nat: -j DNAT"];
+        let explanation =
+            ["on node-a: always  answered by pod/default/web", "decided by rule 1 of chain WEB in table nat: -j DNAT"];
         reports[0].steps[1].evidence = Some(Evidence {
             explanation: explanation.map(str::to_owned).into(),
             bundle: Some("out/hairpin-iptables-step2".into()),
             not_kept: Vec::new(),
         });
         let text = explain(&reports[0], Detail::Steps);
-        let said = "      why:      on node-a: always  answered by pod/default/web\n                decided by 1 in nat: -j DNAT\n      bundle:   out/hairpin-iptables-step2\n";
+        let said = "      why:      on node-a: always  answered by pod/default/web\n                decided by rule 1 of chain WEB in table nat: -j DNAT\n      bundle:   out/hairpin-iptables-step2\n";
         assert!(text.contains(said) && !text.contains("log:"), "{text}");
     }
 

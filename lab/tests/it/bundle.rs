@@ -35,11 +35,12 @@ fn svclab(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 /// Runs a failing scenario; returns report, bundle and output. `None`: this machine cannot run it.
-fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
+fn failed(directory: &Path, text: &str) -> Option<(Value, PathBuf, String)> {
     let (scenario, json) = (directory.join("wrong.yaml"), directory.join("report.json"));
-    fs::write(&scenario, WRONG).unwrap();
+    fs::write(&scenario, text).unwrap();
     let (scenario, report) = (scenario.to_str().unwrap(), json.to_str().unwrap());
-    let (status, stdout, stderr) = svclab(&["run", scenario, "--mode", "iptables", "--seed", "5", "--json", report]);
+    let (status, stdout, stderr) =
+        svclab(&["run", scenario, "--keep-going", "--mode", "iptables", "--seed", "5", "--json", report]);
     let stderr = stdout + &stderr;
     let unable = status == Some(3);
     assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
@@ -74,7 +75,7 @@ fn syns(capture: &[u8]) -> Vec<u16> {
 #[test]
 fn a_failed_probe_leaves_the_evidence() {
     let directory = tempfile::tempdir().unwrap();
-    let Some((report, bundle, stderr)) = failed(directory.path()) else { return };
+    let Some((report, bundle, stderr)) = failed(directory.path(), WRONG) else { return };
     assert!(!stderr.contains("not kept"), "{stderr}");
     for node in ["node-a", "node-b"] {
         let snapshot = Snapshot::read(File::open(bundle.join(format!("{node}.tar"))).unwrap()).unwrap();
@@ -105,10 +106,51 @@ fn a_failed_probe_leaves_the_evidence() {
     assert!(explained.contains("KUBE-SERVICES"), "{explained}");
 }
 
+/// Two promises that no proxy keeps: one of two endpoints alone answers, and the masqueraded source is the client's.
+const TWO_REASONS: &str = "\
+name: wrong
+about: Promises that no proxy keeps.
+cluster: {nodes: 2, clients: [out]}
+manifests: |
+  {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: NodePort, selector: {app: web}, ports: [{port: 80}]}}
+  ---
+  {apiVersion: v1, kind: Pod, metadata: {name: web-1, labels: {app: web}}, spec: {nodeName: node-a, containers: [{name: web, ports: [{containerPort: 80}]}]}}
+  ---
+  {apiVersion: v1, kind: Pod, metadata: {name: web-2, labels: {app: web}}, spec: {nodeName: node-b, containers: [{name: web, ports: [{containerPort: 80}]}]}}
+steps:
+- name: only web-1 answers
+  probe: {from: node/node-a, to: service/web, count: 40}
+  expect: {answered: web-1}
+- name: only web-2 answers
+  probe: {from: node/node-a, to: service/web, count: 40}
+  expect: {answered: web-2}
+- name: the client's address is kept
+  probe: {from: client/out, to: nodePort/web@node-a, count: 10}
+  expect: {answered: [web-1, web-2], sawSource: client}
+";
+
+#[test]
+fn the_rule_that_is_named_broke_the_promise_of_its_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((report, ..)) = failed(directory.path(), TWO_REASONS) else { return };
+    let decided: Vec<&str> = (0..3)
+        .map(|step| {
+            let told = &report["scenarios"][0]["steps"][step]["explanation"];
+            told.as_array().unwrap().last().unwrap().as_str().unwrap()
+        })
+        .collect();
+    for (line, address) in decided.iter().zip(["10.244.2.2:80", "10.244.1.2:80"]) {
+        let translates = line.starts_with("decided by rule ") && line.contains(" in table nat: ");
+        assert!(translates && line.ends_with(&format!("-j DNAT --to-destination {address}")), "{line}");
+    }
+    let source = decided[2];
+    assert!(source.starts_with("masqueraded by rule ") && source.contains("-j MASQUERADE"), "{source}");
+}
+
 #[test]
 fn a_bundle_is_explained_and_replayed() {
     let directory = tempfile::tempdir().unwrap();
-    let Some((_, bundle, _)) = failed(directory.path()) else { return };
+    let Some((_, bundle, _)) = failed(directory.path(), WRONG) else { return };
     let path = bundle.to_str().unwrap();
     let (status, stdout, stderr) = svclab(&["explain", path]);
     assert_eq!((status, stdout), (Some(0), fs::read_to_string(bundle.join("explain.txt")).unwrap()), "{stderr}");

@@ -276,7 +276,9 @@ mod tests {
             let decided = Decider {
                 program: RuleOwner::Proxy(Mode::Iptables),
                 chain: Some(chain.to_owned()),
-                text: format!("1 in filter: -A {chain} -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT"),
+                text: format!(
+                    "rule 1 of chain {chain} in table filter: -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT"
+                ),
             };
             let outcomes = vec![PacketOutcome { verdict, probability: Fraction::one() }];
             let found = Outcomes { outcomes, ways: Vec::new(), undecided: Vec::new() };

@@ -20,7 +20,7 @@ fn finding(kind: &'static str, title: &'static str, service: &str, known: Option
         because: vec!["cluster-ip: each node captures it [page reference/networking/virtual-ips]".to_owned()],
         rules: vec!["cluster-ip"],
         found: "to be delivered, and: lost on node/node-a: dropped by FORWARD 1".to_owned(),
-        cause: "a rule of Calico catches it: 1 in filter: -A cali-FORWARD -m comment --comment \"</script>`*\" -j DROP"
+        cause: "a rule of Calico catches it: rule 1 of chain cali-FORWARD in table filter: -m comment --comment \"</script>`*\" -j DROP"
             .to_owned(),
         known: known.map(Into::into),
         way: "10.244.1.9 sends tcp 10.244.1.9:40000 -> 10.96.0.10:80 SYN\n  route: out by eth0 to 10.244.1.1\n"

@@ -42,7 +42,7 @@ fn remarks(kind: &str) -> String {
 #[test]
 fn reports_say_what_other_programs_decide_and_what_could_not_be_asked() {
     for (kind, remark) in [
-        ("flannel", "a rule of another program decides the source: 5 in nat: -A FLANNEL-POSTRTG"),
+        ("flannel", "a rule of another program decides the source: rule 5 of chain FLANNEL-POSTRTG in table nat: "),
         (
             "Antrea",
             "Open vSwitch changes no packet of the machines on antrea-gw0, and hands each of their answers to this node",

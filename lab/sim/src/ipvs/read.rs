@@ -6,7 +6,7 @@ use crate::protocol::{Family, Protocol};
 
 /// A line of `ipvsadm -Sn` that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("virtual services, line {line}: {problem}: {text}")]
+#[error("virtual services, line {line}: {problem}{}{text}", if text.is_empty() { "" } else { ": " })]
 pub struct IpvsReadError {
     /// Counted from 1.
     pub line: usize,
@@ -199,7 +199,12 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
                     }
                 }
             }
-            Some(_) => return Err(fail("a line begins with -A or -a".to_owned())),
+            Some(other) if other.starts_with('-') => return Err(fail("a line begins with -A or -a".to_owned())),
+            // Perhaps a secret: its text is not quoted.
+            Some(_) => {
+                let problem = "this is no output of ipvsadm -Sn".to_owned();
+                return Err(IpvsReadError { line: number, text: String::new(), problem });
+            }
         }
     }
     Ok(all)

@@ -38,11 +38,11 @@ pub enum Problem {
 
 /// A line of a listing that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}line {line}: {problem}: {text}", self.place())]
+#[error("{}{problem}{}", self.place(), self.quote())]
 pub struct RuleReadError {
     /// The table, if the line is in one.
     pub table: Option<TableName>,
-    /// Counted from 1.
+    /// Counted from 1; 0 for the whole text.
     pub line: usize,
     /// The line.
     pub text: String,
@@ -52,7 +52,12 @@ pub struct RuleReadError {
 
 impl RuleReadError {
     fn place(&self) -> String {
-        self.table.map(|table| format!("table {table}, ")).unwrap_or_default()
+        let table = self.table.map(|table| format!("table {table}, ")).unwrap_or_default();
+        if self.line == 0 { table } else { format!("{table}line {}: ", self.line) }
+    }
+
+    fn quote(&self) -> String {
+        if self.line == 0 { String::new() } else { format!(": {}", self.text) }
     }
 }
 

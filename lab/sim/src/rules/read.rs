@@ -154,7 +154,9 @@ pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result
             }
             (_, Some(b'#')) => {}
             (None, Some(b'*')) => current = Some(open(&line[1..]).map_err(wrong)?),
-            (None, _) => return Err(wrong(Problem::Line("a table begins with *NAME"))),
+            (None, Some(b'-' | b':')) => return Err(wrong(Problem::Line("a table begins with *NAME"))),
+            // Perhaps a secret: its text is not quoted.
+            (None, _) => return Err(fail(None, 0, Problem::Line("this is no output of iptables-save"))),
             (Some(open), Some(b':')) => open.declare(&line[1..]).map_err(wrong)?,
             (Some(_), _) if *line == "COMMIT" => {
                 if let Some(open) = current.take() {

@@ -9,7 +9,7 @@ use crate::rules::tokens::number;
 
 /// A line of `ipset save` that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("sets, line {line}: {problem}: {text}")]
+#[error("sets, line {line}: {problem}{}{text}", if text.is_empty() { "" } else { ": " })]
 pub struct SetReadError {
     /// Counted from 1.
     pub line: usize,
@@ -181,7 +181,11 @@ pub(super) fn read(text: &str) -> Result<Sets, SetReadError> {
                 });
                 set.elements.push(element);
             }
-            _ => return Err(fail("a line is: create NAME TYPE …, or add NAME ELEMENT …".to_owned())),
+            // Perhaps a secret: its text is not quoted.
+            _ => {
+                let problem = "this is no output of ipset save: create NAME TYPE …, or add NAME ELEMENT …".to_owned();
+                return Err(SetReadError { line: number, text: String::new(), problem });
+            }
         }
     }
     Ok(sets)

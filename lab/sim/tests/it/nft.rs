@@ -307,7 +307,7 @@ fn other_texts_are_errors_with_a_reason() {
             "table ip t {\n\tset s {\n\t\ttype ipv4_addr\n\t\telements = { , }\n\t}\n}\n",
             "an element of the set s is not understood",
         ),
-        ("add rule ip t c drop\n", "line 1: expected a table: add rule ip t c drop"),
+        ("add rule ip t c drop\n", "line 1: expected `table`, as `nft list ruleset` prints it"),
         ("{\"nftables\": 1}", "expected an object with a list \"nftables\""),
         ("{\"nftables\": [", "not JSON"),
         (

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use svclab_sim::ipvs::VirtualServices;
+use svclab_sim::nft::Ruleset;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
@@ -41,6 +42,24 @@ fn ipset_dumps_are_read() {
     assert_eq!(sets.get("A").unwrap().elements.len(), 2);
     assert!(sets.get("A").unwrap().elements[1].nomatch);
     assert_eq!(sets.get("B").unwrap().elements[0].timeout, Some(9));
+}
+
+/// Programs with more rights read files that users name.
+#[test]
+fn nothing_of_a_foreign_file_is_quoted() {
+    let secret = "root:x:0:0:root:/root:/bin/bash\nsecret: hunter2\n";
+    let errors = [
+        Rules::read(Family::V4, secret).unwrap_err().to_string(),
+        Ruleset::read(secret).unwrap_err().to_string(),
+        Sets::read(secret).unwrap_err().to_string(),
+        VirtualServices::read(secret).unwrap_err().to_string(),
+    ];
+    insta::assert_snapshot!(errors.join("\n"), @r"
+    this is no output of iptables-save
+    line 1: expected `table`, as `nft list ruleset` prints it
+    sets, line 1: this is no output of ipset save: create NAME TYPE …, or add NAME ELEMENT …
+    virtual services, line 1: this is no output of ipvsadm -Sn
+    ");
 }
 
 #[test]

@@ -11,8 +11,8 @@ pub enum ArchiveError {
         /// The cause.
         source: io::Error,
     },
-    /// The file does not begin with a tar header.
-    #[error("this is no tar archive: {0}")]
+    /// The file does not begin with a tar header, or cannot be read.
+    #[error("this is no tar archive{}", of_system(.0))]
     NotATar(io::Error),
     /// A later header is malformed, or bytes cannot be read.
     #[error("the archive is damaged or cut short after {after}: {source}")]
@@ -88,4 +88,9 @@ pub enum ArchiveError {
         /// The mistake.
         why: String,
     },
+}
+
+/// Omits errors of the tar reader: they quote the file, which may be any.
+fn of_system(error: &io::Error) -> String {
+    error.raw_os_error().map(|_| format!(": {error}")).unwrap_or_default()
 }

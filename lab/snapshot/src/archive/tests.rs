@@ -163,7 +163,7 @@ fn paths_outside_of_the_format_are_left_alone() {
 fn each_mistake_is_a_sentence() {
     let whole = bytes(&snapshot());
     assert!(refused(b"PK\x03\x04 no tar at all").starts_with("this is no tar archive"), "{}", refused(b"PK\x03\x04"));
-    assert!(refused(&[b'x'; 4096]).starts_with("this is no tar archive"));
+    assert_eq!(refused(&[b'x'; 4096]), "this is no tar archive");
     assert!(refused(b"").starts_with("there is no manifest.json"));
     let cut = refused(&whole[..whole.len() / 2]);
     assert!(cut.contains("cut short"), "{cut}");

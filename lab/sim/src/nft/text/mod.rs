@@ -29,7 +29,8 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
             continue;
         }
         if !tokens.take("table") {
-            return Err(NftReadError::new(line, format!("expected a table: {}", tokens.rest_of_line())));
+            // Perhaps a secret: its text is not quoted.
+            return Err(NftReadError::new(line, "expected `table`, as `nft list ruleset` prints it".to_owned()));
         }
         let mut table = table(&mut tokens)?;
         table.by_iptables = managed.iter().any(|at| (after..line).contains(at)) || table.has_chains_of_iptables();

@@ -3,17 +3,19 @@
 use std::net::IpAddr;
 
 use svclab_cluster::traffic::probe::ClusterHost;
-use svclab_spec::ClusterSpec;
+use svclab_spec::{ClusterSpec, PodSpec};
 
 use super::super::lab::KernelLab;
 use crate::bundle::FailedCall;
+use crate::expect::ProbePromise;
+use crate::explanation::{WantedEnd, WantedSource};
 use crate::scenario::Step;
 use crate::scenario::file::Action;
 use crate::scenario::resolve::{self, ProbePlan};
 
 impl KernelLab {
     /// Returns the failed call; `None` if a client called an address of no node: archives lack its route.
-    pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, ProbePlan)> {
+    pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, WantedEnd, ProbePlan)> {
         let plan = self.store.read(|store| match &step.action {
             Action::Probe(file) => resolve::probe(store, file, &step.expect).ok(),
             Action::Connect(file) => resolve::connect(store, file, &step.expect).ok(),
@@ -29,14 +31,28 @@ impl KernelLab {
         }
         let node = deciding(&spec, &plan.probe.from, to.ip())?;
         let own = self.store.read(|store| resolve::addresses(store, &plan.probe.from)).ok()?;
-        let address = plan.probe.source_address.or_else(|| own.into_iter().find(|own| own.is_ipv4() == to.is_ipv4()));
+        let address =
+            plan.probe.source_address.or_else(|| own.iter().copied().find(|own| own.is_ipv4() == to.is_ipv4()));
+        let wanted = self.wanted_end(&plan, &own);
         let from = match node_of(&spec, &plan.probe.from) {
             Some(caller) if caller == node && is_node(&spec, &plan.probe.from) => "node".to_owned(),
             _ => address?.to_string(),
         };
         let protocol = plan.probe.protocol.to_string().to_lowercase();
         let call = FailedCall { node, from, to: to.to_string(), protocol };
-        Some((call, plan))
+        Some((call, wanted, plan))
+    }
+
+    fn wanted_end(&self, plan: &ProbePlan, callers: &[IpAddr]) -> WantedEnd {
+        let ProbePromise::Answered { by, source, .. } = &plan.wanted else { return WantedEnd::NoAnswer };
+        let pods = self.cluster.spec().pods;
+        let is_wanted = |pod: &&PodSpec| by.iter().any(|(name, _)| *name == format!("{}/{}", pod.namespace, pod.name));
+        let servers = pods.iter().filter(is_wanted).flat_map(|pod| pod.addresses.clone()).collect();
+        let source = source.as_ref().map(|source| {
+            let own = source.client.then(|| callers.iter().chain(&plan.probe.source_address)).into_iter().flatten();
+            WantedSource { addresses: source.addresses.iter().chain(own).copied().collect(), not: source.not }
+        });
+        WantedEnd::Answer { servers, source }
     }
 }
 

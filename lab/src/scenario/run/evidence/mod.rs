@@ -18,7 +18,7 @@ use super::RunOptions;
 use super::lab::KernelLab;
 use crate::bundle::{self, BundleStep, FailedCall, FailedPromise, FailedStep};
 use crate::expect::Mismatch;
-use crate::explanation;
+use crate::explanation::{self, WantedEnd};
 use crate::report::{Evidence, StepVerdict};
 use crate::scenario::{Scenario, Step, execute};
 
@@ -125,7 +125,7 @@ impl KernelLab {
     ) -> Evidence {
         let mut kept = Evidence::default();
         let failed = self.failed_call(step);
-        let call = failed.as_ref().map(|(call, _)| call.clone());
+        let call = failed.as_ref().map(|(call, ..)| call.clone());
         let failure = BundleStep { step: failed_step(step, number, verdict), call, ..keeper.head.clone() };
         let folder = match keeper.begin(&failure) {
             Some(Ok(folder)) => Some(folder),
@@ -141,8 +141,8 @@ impl KernelLab {
         };
         let looked = join_all(nodes.iter().map(|node| self.keep_node(node, folder.as_deref()))).await;
         kept.not_kept.extend(looked.into_iter().flatten());
-        if let Some((call, plan)) = failed {
-            self.explain_failed(call, folder.as_deref(), &mut kept).await;
+        if let Some((call, wanted, plan)) = failed {
+            self.explain_failed(call, wanted, folder.as_deref(), &mut kept).await;
             if let Some(folder) = &folder {
                 let captured = tokio::time::timeout(LIMIT, self.capture(&plan, folder)).await;
                 let late = |_| vec![format!("the captures: not within {} s", LIMIT.as_secs())];
@@ -153,9 +153,9 @@ impl KernelLab {
         kept
     }
 
-    async fn explain_failed(&self, call: FailedCall, folder: Option<&Path>, kept: &mut Evidence) {
+    async fn explain_failed(&self, call: FailedCall, wanted: WantedEnd, folder: Option<&Path>, kept: &mut Evidence) {
         let archive = archive_inside(&call.node);
-        let work = tokio::task::spawn_blocking(move || explanation::of_archive(&archive, &call));
+        let work = tokio::task::spawn_blocking(move || explanation::of_archive(&archive, &call, &wanted));
         let why = match tokio::time::timeout(LIMIT, work).await {
             Ok(Ok(Ok(found))) => {
                 kept.explanation = found.lines;
