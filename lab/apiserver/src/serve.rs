@@ -1,4 +1,4 @@
-//! Serves HTTP/1.1 on every listener, over TLS if configured.
+//! Serves HTTP/1.1 on every listener; over TLS, if configured, also HTTP/2, as kube-apiserver does.
 
 use std::convert::Infallible;
 use std::io;
@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -22,7 +22,7 @@ use super::gate::{Gate, GatedStream};
 use super::relay::{self, Upstream};
 use super::request;
 use super::shared::SharedStore;
-use super::tls::Tls;
+use super::tls::{HTTP_2, Tls};
 use super::watch::WatchTimes;
 use crate::objects::ObjectKind;
 
@@ -159,26 +159,36 @@ impl ConnectionService {
         }
     }
 
-    async fn serve(&self, stream: GatedStream<TcpStream>) {
+    async fn serve(self: &Arc<Self>, stream: GatedStream<TcpStream>) {
         match &self.tls {
-            None => self.http(stream).await,
+            None => self.http(stream, false).await,
             Some(tls) => {
                 if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.acceptor().accept(stream)).await {
-                    self.http(stream).await;
+                    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+                    self.http(stream, is_http2).await;
                 }
             }
         }
     }
 
-    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let service = service_fn(async |request| {
-            let response = match &self.upstream {
-                None => request::answer(&self.context, request).await,
-                Some(upstream) => relay::answer(&self.context, upstream, request).await,
-            };
-            Ok::<_, Infallible>(response)
+    async fn http(self: &Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin, is_http2: bool) {
+        let server = Arc::clone(self);
+        let service = service_fn(move |request| {
+            let server = Arc::clone(&server);
+            async move {
+                let response = match &server.upstream {
+                    None => request::answer(&server.context, request).await,
+                    Some(upstream) => relay::answer(&server.context, upstream, request).await,
+                };
+                Ok::<_, Infallible>(response)
+            }
         });
-        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        let stream = TokioIo::new(stream);
+        let _ = if is_http2 {
+            http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await
+        } else {
+            http1::Builder::new().serve_connection(stream, service).await
+        };
     }
 
     fn resets(&self) -> bool {

@@ -6,6 +6,9 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+/// The name of HTTP/2 in a TLS handshake (RFC 9113, 3.2).
+pub(super) const HTTP_2: &[u8] = b"h2";
+
 /// The error of generating or loading certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -55,7 +58,7 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(vec![signed.der().clone()], private)
             .map_err(TlsError::Config)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone()).map_err(TlsError::Config)?;
         Ok(Tls {

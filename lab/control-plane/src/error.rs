@@ -7,9 +7,11 @@ use svclab_netns::NetnsError;
 #[derive(Debug, thiserror::Error)]
 pub enum ControlPlaneError {
     #[error(
-        "{directory} has no {program}: a control plane needs etcd and kube-apiserver, as setup-envtest fetches them"
+        "{directory} has no kube-apiserver: a control plane needs etcd and kube-apiserver, as setup-envtest fetches them"
     )]
-    Missing { directory: PathBuf, program: &'static str },
+    NoApiServer { directory: PathBuf },
+    #[error("there is no etcd in {directory} or PATH: a control plane needs it (Debian package etcd-server)")]
+    NoEtcd { directory: PathBuf },
     #[error("{program} --version printed {output:?}, which is no version of Kubernetes")]
     Version { program: PathBuf, output: String },
     #[error("{program} is {found}; it must be {oldest} at least, which serves ServiceCIDRs (networking.k8s.io/v1)")]

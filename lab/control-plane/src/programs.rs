@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,18 +12,25 @@ const OLDEST: Version = Version::new(1, 33, 0);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     directory: PathBuf,
+    etcd_directory: PathBuf,
     version: Version,
     has_controllers: bool,
 }
 
 impl Programs {
+    /// Finds kube-apiserver in `directory`, and etcd there or in PATH.
     pub fn find(directory: &Path) -> Result<Self, ControlPlaneError> {
+        Programs::find_with(directory, std::env::var_os("PATH").as_deref())
+    }
+
+    fn find_with(directory: &Path, path: Option<&OsStr>) -> Result<Self, ControlPlaneError> {
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-        for program in ["etcd", "kube-apiserver"] {
-            if !directory.join(program).exists() {
-                return Err(ControlPlaneError::Missing { directory, program });
-            }
+        if !directory.join("kube-apiserver").exists() {
+            return Err(ControlPlaneError::NoApiServer { directory });
         }
+        let in_path = path.into_iter().flat_map(std::env::split_paths);
+        let etcd = [directory.clone()].into_iter().chain(in_path).find(|folder| folder.join("etcd").is_file());
+        let Some(etcd_directory) = etcd else { return Err(ControlPlaneError::NoEtcd { directory }) };
         let program = directory.join("kube-apiserver");
         let result = Command::new(&program).arg("--version").output();
         let result = result.map_err(ControlPlaneError::io(format!("starting {}", program.display())))?;
@@ -32,11 +40,15 @@ impl Programs {
             return Err(ControlPlaneError::TooOld { program, found: version, oldest: OLDEST });
         }
         let has_controllers = directory.join("kube-controller-manager").exists();
-        Ok(Programs { directory, version, has_controllers })
+        Ok(Programs { directory, etcd_directory, version, has_controllers })
     }
 
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    pub(crate) fn etcd_directory(&self) -> &Path {
+        &self.etcd_directory
     }
 
     pub fn version(&self) -> &Version {
@@ -66,10 +78,15 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         };
-        let find = || Programs::find(directory.path()).map_err(|error| error.to_string());
-        assert!(find().unwrap_err().contains("has no etcd: a control plane needs etcd and kube-apiserver"));
-        write("etcd", "");
+        let find = || Programs::find_with(directory.path(), None).map_err(|error| error.to_string());
         assert!(find().unwrap_err().contains("has no kube-apiserver"));
+        write("kube-apiserver", "#!/bin/sh\necho Kubernetes v1.36.2\n");
+        assert!(find().unwrap_err().contains("there is no etcd in"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::write(elsewhere.path().join("etcd"), "").unwrap();
+        let found = Programs::find_with(directory.path(), Some(elsewhere.path().as_os_str())).unwrap();
+        assert_eq!(found.etcd_directory(), elsewhere.path());
+        write("etcd", "");
         for (says, wanted) in [
             ("Kubernetes v1.36.2", Ok(())),
             ("Kubernetes v1.37.0-alpha.1+0a1b", Ok(())),

@@ -67,7 +67,7 @@ impl ControlPlane {
         svclab_netns::loopback_up().await?;
         let directory = tempfile::tempdir().map_err(ControlPlaneError::io("making a directory"))?;
         let setup = ControlPlaneSetup::new(options, directory.path())?;
-        let etcd = ChildProgram::start(options.programs.directory(), "etcd", &setup.etcd())?;
+        let etcd = ChildProgram::start(options.programs.etcd_directory(), "etcd", &setup.etcd())?;
         let flags = (options.programs.directory().to_owned(), setup.apiserver(options));
         let server = ChildProgram::start(&flags.0, SERVER, &flags.1)?;
         let mut daemons = vec![etcd, server];

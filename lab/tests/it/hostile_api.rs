@@ -72,7 +72,7 @@ impl LogCapture {
         let log = LogCapture::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("warn,kube_client=off")
+            .with_max_level(tracing::Level::WARN)
             .without_time()
             .with_target(false)
             .with_ansi(false)

@@ -61,7 +61,7 @@ fn mistakes() {
     for (args, says) in [
         (
             vec!["run", "hairpin", "--control-plane", &in_folder],
-            "has no etcd: a control plane needs etcd and kube-apiserver",
+            "has no kube-apiserver: a control plane needs etcd and kube-apiserver",
         ),
         (vec!["run", "hairpin", "--control-plane", &in_folder, "--simulate"], "cannot be used with"),
         (

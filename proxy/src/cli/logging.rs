@@ -3,8 +3,9 @@ use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::Directive;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::log_queue::LogQueue;
 use crate::kubeproxy_config::LoggingConfiguration;
@@ -28,23 +29,25 @@ pub fn start_complete(settings: &LoggingConfiguration) {
 
 /// Starts logging; `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the first subscriber.
 pub fn start(settings: &LoggingConfiguration) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(settings.verbosity)));
-    let quiet: Option<Directive> = "kube_client=off".parse().ok();
-    let filter = match quiet.filter(|_| std::env::var_os("RUST_LOG").is_none()) {
-        Some(quiet) => filter.add_directive(quiet),
-        None => filter,
-    };
+    let written = std::env::var("RUST_LOG").ok().filter(|written| !written.trim().is_empty());
+    let filter = written.and_then(|written| written.parse::<Targets>().ok()).unwrap_or_else(|| {
+        let silent = ["h2", "kube_client"].map(|library| (library, LevelFilter::OFF));
+        Targets::new().with_default(level(settings.verbosity)).with_targets(silent)
+    });
     let format = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(|| queue().0.clone())
         // Otherwise tracing prints formatting errors to standard error, which may block and panic.
         .log_internal_errors(false)
-        .with_target(false)
-        .with_env_filter(filter);
+        .with_target(false);
     let _ = match settings.format.as_str() {
-        "json" => format.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
+        "json" => {
+            let format = format.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            format.finish().with(filter).try_init()
+        }
         _ => {
             let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            format.with_ansi(colour).try_init()
+            format.with_ansi(colour).finish().with(filter).try_init()
         }
     };
     std::panic::set_hook(Box::new(|panic| {
@@ -80,11 +83,11 @@ pub fn dropped_lines() -> Result<AtScrape, prometheus::Error> {
 }
 
 /// kube-proxy's levels: 0 to 3 log events, 4 and 5 debug messages, 6 and above traces.
-fn level(verbosity: u32) -> &'static str {
+fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
-        0..=3 => "info",
-        4..=5 => "debug",
-        _ => "trace",
+        0..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     }
 }
 

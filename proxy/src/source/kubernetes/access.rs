@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use hyper::Uri;
 use hyper::header::{HeaderValue, USER_AGENT};
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use super::super::problem::one_line;
@@ -62,6 +63,30 @@ impl ClusterIdentity {
             hash.update(Sha256::digest(certificate));
         }
         ClusterIdentity(hash.finalize().into())
+    }
+}
+
+/// A hash of the cluster's identity and of the credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AccessIdentity([u8; 32]);
+
+impl AccessIdentity {
+    pub(super) fn of(config: &Config) -> AccessIdentity {
+        let (user, secret) = (&config.auth_info, |secret: &SecretString| secret.expose_secret().to_owned());
+        let mut hash = Sha256::new();
+        hash.update(ClusterIdentity::of(config).0);
+        for part in [
+            user.username.clone(),
+            user.password.as_ref().map(secret),
+            user.token.as_ref().map(secret),
+            user.client_certificate.clone(),
+            user.client_certificate_data.clone(),
+            user.client_key.clone(),
+            user.client_key_data.as_ref().map(secret),
+        ] {
+            hash.update(Sha256::digest(part.unwrap_or_default()));
+        }
+        AccessIdentity(hash.finalize().into())
     }
 }
 

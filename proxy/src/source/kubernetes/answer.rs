@@ -30,7 +30,7 @@ pub(super) async fn ask(
     patience: Duration,
 ) -> Result<Response<Body>, Failure> {
     request.headers_mut().insert(ACCEPT, connection.accepted.header());
-    let answered = timeout(patience, connection.client.send(request.map(Body::from))).await;
+    let answered = timeout(patience, connection.send(request.map(Body::from))).await;
     let response = answered.map_err(|_| Failure::Late(patience))??;
     match response.status() {
         StatusCode::OK => Ok(response),

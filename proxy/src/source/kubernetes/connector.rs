@@ -1,25 +1,30 @@
 //! All watches share one client. A thread of its own reads files and runs the plugin, so a hang delays nothing else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use hyper::Method;
+use hyper::{Method, Request, Response};
 use kube::Client;
-use kube::client::ClientBuilder;
+use kube::client::Body;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::super::problem::one_line;
-use super::access::{Access, AccessError, ClusterIdentity};
+use super::access::{Access, AccessError, AccessIdentity, ClusterIdentity};
+use super::client::client;
 use super::media_type::AcceptedTypes;
 use super::rate_limit::RateLimit;
 use crate::metrics::{Requests, RequestsTo};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
+/// How long other requests wait for the first one of a client to open the connection that they share.
+const OPENING: Duration = Duration::from_secs(1);
 
 /// Clones share the newest client.
 #[derive(Clone)]
@@ -43,19 +48,45 @@ struct ConnectorState {
     step: Arc<Mutex<String>>,
 }
 
+impl ConnectorState {
+    /// Keeps the old client, and with it the connection, if the credentials are the same.
+    fn keep(&mut self, made: CreatedClient) -> CreatedClient {
+        let kept = match self.client.take() {
+            Some(old) if old.identity == made.identity => CreatedClient { renew: made.renew, ..old },
+            _ => {
+                self.generation += 1;
+                made
+            }
+        };
+        self.cluster = Some(kept.cluster.clone());
+        self.client = Some(kept.clone());
+        kept
+    }
+}
+
 #[derive(Clone)]
 struct CreatedClient {
     client: Client,
     cluster: ClusterIdentity,
+    identity: AccessIdentity,
+    opening: Arc<Opening>,
     requests: RequestsTo,
     renew: Option<Instant>,
+}
+
+/// Without it, requests that begin together each open a connection.
+#[derive(Default)]
+struct Opening {
+    turn: AsyncMutex<()>,
+    is_open: AtomicBool,
 }
 
 type PendingClient = Shared<BoxFuture<'static, Result<CreatedClient, AccessError>>>;
 
 #[derive(Clone)]
 pub(super) struct ApiConnection {
-    pub client: Client,
+    client: Client,
+    opening: Arc<Opening>,
     pub accepted: AcceptedTypes,
     limit: Option<Arc<RateLimit>>,
     requests: RequestsTo,
@@ -63,6 +94,25 @@ pub(super) struct ApiConnection {
 }
 
 impl ApiConnection {
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        self.in_turn(self.client.send(request)).await
+    }
+
+    pub(super) async fn request_text(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
+        self.in_turn(self.client.request_text(request)).await
+    }
+
+    async fn in_turn<T>(&self, answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+        let is_open = || self.opening.is_open.load(Ordering::Acquire);
+        let turn = if is_open() { None } else { timeout(OPENING, self.opening.turn.lock()).await.ok() };
+        let _turn = turn.filter(|_| !is_open());
+        let answer = answer.await;
+        if answer.is_ok() {
+            self.opening.is_open.store(true, Ordering::Release);
+        }
+        answer
+    }
+
     /// Waits until the rate limit allows a request.
     pub(super) async fn admit(&self, method: &Method) {
         let Some(limit) = &self.limit else { return };
@@ -121,13 +171,10 @@ impl Connector {
                 // The first waiter stores the result.
                 if state.making.as_ref().is_some_and(|making| making.peek().is_some()) {
                     state.making = None;
-                    if let Ok(made) = &made {
-                        state.generation += 1;
-                        state.cluster = Some(made.cluster.clone());
-                        state.client = Some(made.clone());
-                    }
+                    made.map(|made| state.keep(made))
+                } else {
+                    made
                 }
-                made
             }
             Err(_) => Err(self.late(state.step.lock().unwrap_or_else(PoisonError::into_inner).clone())),
         };
@@ -149,8 +196,14 @@ impl Connector {
     }
 
     fn connection(&self, made: &CreatedClient, generation: u64) -> ApiConnection {
-        let (client, requests) = (made.client.clone(), made.requests.clone());
-        ApiConnection { client, accepted: self.accepted.clone(), limit: self.limit.clone(), requests, generation }
+        ApiConnection {
+            client: made.client.clone(),
+            opening: Arc::clone(&made.opening),
+            accepted: self.accepted.clone(),
+            limit: self.limit.clone(),
+            requests: made.requests.clone(),
+            generation,
+        }
     }
 
     /// Drops a failed client, so that the next one reads files and runs the plugin again.
@@ -169,20 +222,43 @@ impl Connector {
         let (access, requests) = (self.access.clone(), self.requests.clone());
         let begun = move |what: String| *step.lock().unwrap_or_else(PoisonError::into_inner) = what;
         let made = spawn_blocking(move || {
-            let resolved = access.resolve(&begun)?;
+            let mut resolved = access.resolve(&begun)?;
             begun("reading certificates".to_owned());
-            let failed = |cause: String| AccessError::Client { cause };
-            let host = resolved.config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-            let cluster = ClusterIdentity::of(&resolved.config);
-            let builder =
-                ClientBuilder::try_from(resolved.config).map_err(|error| failed(one_line(&error.to_string())))?;
+            let config = &mut resolved.config;
+            let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+            let (cluster, identity) = (ClusterIdentity::of(config), AccessIdentity::of(config));
             let requests = requests.to(&host);
-            let client = builder.with_layer(&requests).build();
-            Ok(CreatedClient { client, cluster, requests, renew: resolved.renew })
+            let made = client(config, &requests);
+            let client = made.map_err(|error| AccessError::Client { cause: one_line(&error.to_string()) })?;
+            Ok(CreatedClient { client, cluster, identity, opening: Arc::default(), requests, renew: resolved.renew })
         });
         let ended = |result: Result<_, tokio::task::JoinError>| {
             result.unwrap_or_else(|error| Err(AccessError::Client { cause: one_line(&error.to_string()) }))
         };
         made.map(ended).boxed().shared()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn unchanged_credentials_keep_the_client() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("kubeconfig");
+        let access = Access::new(Some(path.clone()), None);
+        let connector = Connector::new(access, &Requests::default());
+        let mut state = ConnectorState::default();
+        for (token, generation) in [("one", 1), ("one", 1), ("two", 2), ("two", 2), ("one", 3)] {
+            let text = format!(
+                "{{clusters: [{{name: c, cluster: {{server: \"http://10.0.0.1\"}}}}], users: [{{name: u, user: {{token: {token}}}}}], \
+                 contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
+            );
+            std::fs::write(&path, text).expect("written");
+            let made = connector.make(Arc::default()).await.expect("a client");
+            state.keep(made);
+            assert_eq!(state.generation, generation, "{token}");
+        }
     }
 }

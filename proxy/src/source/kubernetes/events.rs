@@ -95,7 +95,7 @@ async fn send(connection: &ApiConnection, event: &Event, node: &str, query: &str
         .header(ACCEPT, Encoding::Json.media_type())
         .body(body)
         .map_err(kube::Error::HttpError)?;
-    connection.client.request_text(request).await.map(drop)
+    connection.request_text(request).await.map(drop)
 }
 
 fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {

@@ -6,6 +6,7 @@
 mod access;
 mod answer;
 mod backoff;
+mod client;
 mod connector;
 mod decode;
 mod events;
@@ -21,6 +22,7 @@ mod rate_limit;
 mod reflect;
 mod seen;
 mod state_file;
+mod unverified;
 mod watching;
 
 use std::collections::BTreeSet;

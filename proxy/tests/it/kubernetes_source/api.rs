@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -38,6 +38,8 @@ pub struct ServerContent {
     pub refuse: Option<(&'static str, u16)>,
     /// The number of next connections that are accepted and never answered.
     pub silent: usize,
+    /// The number of connections so far.
+    pub connections: usize,
     /// Answers in protobuf if the client accepts it.
     pub protobuf: bool,
     /// Packs lists if the client accepts it.
@@ -180,11 +182,14 @@ async fn serve(
     let mut silent = Vec::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let waiting = &mut world.lock().unwrap().silent;
-        if *waiting > 0 {
-            *waiting -= 1;
-            silent.push(stream);
-            continue;
+        {
+            let world = &mut world.lock().unwrap();
+            world.connections += 1;
+            if world.silent > 0 {
+                world.silent -= 1;
+                silent.push(stream);
+                continue;
+            }
         }
         connections.spawn(connection(stream, Arc::clone(&world), changed.clone(), tls.clone()));
     }
@@ -210,6 +215,10 @@ async fn connection(
     let _ = match tls {
         None => http.serve_connection(TokioIo::new(stream), service).await.is_ok(),
         Some(tls) => match tls.accept(stream).await {
+            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                http.serve_connection(TokioIo::new(stream), service).await.is_ok()
+            }
             Ok(stream) => http.serve_connection(TokioIo::new(stream), service).await.is_ok(),
             Err(_) => false,
         },

@@ -17,6 +17,11 @@ struct Authority {
 }
 
 fn authority() -> Authority {
+    authority_speaking(&["h2", "http/1.1"])
+}
+
+/// The protocols are offered in the TLS handshake.
+fn authority_speaking(protocols: &[&str]) -> Authority {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut parameters = rcgen::CertificateParams::default();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -29,7 +34,8 @@ fn authority() -> Authority {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![server.der().clone()], key).unwrap();
+    let mut config = config.with_no_client_auth().with_single_cert(vec![server.der().clone()], key).unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     Authority { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
 }
 
@@ -78,6 +84,25 @@ async fn each_access_error_is_one_log_line_and_needs_no_restart() {
     let lines = log.lines();
     assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 3, "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("secret") || line.contains("stale")), "a token in the log");
+}
+
+/// A server has a TLS handshake and buffers for each connection of each node.
+#[tokio::test]
+async fn all_requests_share_a_connection_if_the_server_speaks_http_2() {
+    for (protocols, connections) in [(&["h2", "http/1.1"][..], 1), (&["http/1.1"], 3)] {
+        let authority = authority_speaking(protocols);
+        let api = ScriptedApi::start(Some(authority.acceptor)).await;
+        api.put(SERVICES, service("a", 80));
+        let directory = tempfile::tempdir().unwrap();
+        let path = kubeconfig(directory.path(), &api, &authority.pem, "token");
+        let access = by(Access::new(Some(path), None));
+        let mut source = KubernetesSource::start(access, "n1", &timing(), &SourceReports::default());
+        assert_eq!(reported(&next(&mut source).await), ["default/a 80"]);
+        until("all watches", || [SERVICES, SLICES, NODES].iter().all(|kind| api.asked("watch", kind).0 > 0)).await;
+        api.put(SERVICES, service("a", 81));
+        assert_eq!(reported(&next(&mut source).await), ["default/a 81"]);
+        assert_eq!(api.world.lock().unwrap().connections, connections, "{protocols:?}");
+    }
 }
 
 #[tokio::test]

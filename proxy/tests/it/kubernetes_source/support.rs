@@ -136,7 +136,6 @@ impl CapturedLog {
         let log = CapturedLog::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("info,kube_client=off")
             .without_time()
             .with_target(false)
             .with_ansi(false)
