@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::json;
 
 use super::compress::accepts_gzip;
@@ -40,6 +40,10 @@ async fn handle(
     accepted: Result<Accepted, ApiError>,
     request: Request<Incoming>,
 ) -> Result<ApiResponse, ApiError> {
+    // As Go's server does (RFC 9112, 3.2); HTTP/2 has `:authority`.
+    if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
+        return Err(ApiError::bad_request("missing required Host header"));
+    }
     context.check_available()?;
     // kube-apiserver serves health and version without authentication.
     if !matches!(found, Some(ApiRoute::Health | ApiRoute::Version)) {

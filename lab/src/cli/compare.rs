@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::report::ScenarioReport;
 use crate::scenario::run::{EvidenceLevel, NoProgress, ObjectSource, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, IptablesVariant, PATIENCE, Scenario};
-use crate::schedule::output::write_json;
+use crate::schedule::output::{self, write_json};
 use crate::schedule::{excuse, runtime, stopped};
 
 /// How long the idle proxies are observed after the first scenario in each mode, unless it has an `idle` step.
@@ -49,6 +49,7 @@ pub(super) struct CompareArgs {
 pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
     let scenarios = find::load_all(&args.files, args.seed)?;
     let proxies = [proxy(&args.a)?, proxy(&args.b)?];
+    output::open([args.json.as_deref()])?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let comparison = runtime()?.block_on(async {

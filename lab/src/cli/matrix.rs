@@ -15,7 +15,7 @@ use crate::report::RunRecord;
 use crate::scenario::Scenario;
 use crate::scenario::run::ForeignProxy;
 use crate::schedule::child::{self, ChildOutput};
-use crate::schedule::output::{write, write_json};
+use crate::schedule::output::{self, write, write_json};
 use crate::schedule::{KernelArg, RunArgs, signals};
 use crate::shipped;
 
@@ -52,6 +52,7 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
     let scenarios = find::load_all(&names, 0)?;
     let description = find::description(&args.proxy);
     let versions = versions(&args.folder, &description)?;
+    output::open([Some(args.markdown.as_path()), args.json.as_deref()])?;
     let temporary = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
     let reports = args.reports.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(reports)

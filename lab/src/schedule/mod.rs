@@ -40,6 +40,7 @@ use job::{jobs, not_excused};
 pub(crate) const NAME: &str = "svclab";
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
+    output::open([&args.json, &args.html, &args.junit].map(Option::as_deref))?;
     if args.simulate {
         return simulator::run(args);
     }

@@ -1,6 +1,7 @@
 //! Writes reports and decides the exit status.
 
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::Value;
@@ -35,6 +36,14 @@ pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped:
     stopped.map_or(Ok(status), |stop| Err(stop.exit()))
 }
 
+/// Opens each file without changing it: a run of an hour must not end with "permission denied".
+pub(crate) fn open<'a>(paths: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(), Exit> {
+    for path in paths.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
+        OpenOptions::new().append(true).create(true).open(path).map_err(|error| unwritten(path, &error))?;
+    }
+    Ok(())
+}
+
 /// Writes JSON with sorted keys.
 pub(crate) fn write_json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Exit> {
     let value: Value = serde_json::to_value(value).map_err(|error| Exit::unable(error.to_string()))?;
@@ -47,5 +56,9 @@ pub(crate) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
         true => unless_unread(progress::without(|| std::io::stdout().lock().write_all(text.as_bytes()))),
         false => std::fs::write(path, text),
     };
-    written.map_err(|error| Exit::usage(format!("cannot write the report {}: {error}", path.display())))
+    written.map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Exit {
+    Exit::usage(format!("cannot write the report {}: {error}", path.display()))
 }

@@ -137,6 +137,22 @@ fn the_report_goes_to_standard_output_unless_a_document_does() {
     assert!(serde_json::from_str::<Value>(&document).is_ok() && told == report, "{told}");
 }
 
+/// A run may take an hour.
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for format in ["--json", "--html", "--junit"] {
+        let output = svclab(here, &["run", "hairpin", "--simulate", format, "missing/report"]);
+        ended(&output, 2);
+        assert_eq!((out(&output).as_str(), err(&output).lines().count()), ("", 1), "{}", err(&output));
+        assert!(err(&output).contains("cannot write the report missing/report"), "{}", err(&output));
+    }
+    std::fs::write(here.join("earlier"), "kept until the run ends").unwrap();
+    ended(&svclab(here, &["run", "no-such-scenario", "--json", "earlier"]), 2);
+    assert_eq!(std::fs::read_to_string(here.join("earlier")).unwrap(), "kept until the run ends");
+}
+
 #[test]
 fn a_terminal_shows_progress() {
     let terminal = nix::pty::openpty(None, None).unwrap();

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -37,6 +38,9 @@ impl Upstream {
         let path = request.uri().path_and_query().map(|path| path.as_str().to_owned()).unwrap_or_default();
         *request.uri_mut() = path.parse().map_err(io::Error::other)?;
         *request.version_mut() = hyper::Version::HTTP_11;
+        // A client of HTTP/2 has sent none.
+        let host = HeaderValue::try_from(self.address.to_string()).map_err(io::Error::other)?;
+        request.headers_mut().entry(HOST).or_insert(host);
         sender.send_request(request.map(Full::new)).await.map_err(io::Error::other)
     }
 }

@@ -1,7 +1,9 @@
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::io::{AsyncBufReadExt, AsyncReadExt};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
@@ -12,6 +14,10 @@ use svclab_apiserver::{
     ApiServer, HistoryBounds, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Upstream, WatchTimes,
     hostile_answer,
 };
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::faults::{follow, mark, sees};
 use super::raw::{PROTOBUF, ask, get, send};
@@ -46,6 +52,27 @@ impl RelayedServer {
     fn misbehave(&self, what: ServerFault) {
         self.front.misbehave_before(what, |_| self.behind.server.resource_version());
     }
+}
+
+#[tokio::test]
+async fn the_relay_takes_requests_of_http_2() {
+    let relayed = RelayedServer::start();
+    let address = relayed.front.addresses()[0];
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(relayed.behind.tls.as_ref().unwrap().ca_pem().as_bytes()).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let name = ServerName::IpAddress(address.ip().into());
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    let request = hyper::Request::get(format!("https://{address}/version")).body(String::new()).unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
 }
 
 #[tokio::test]

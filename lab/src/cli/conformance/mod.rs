@@ -14,7 +14,7 @@ use crate::report::RunRecord;
 use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::scenario::{IptablesVariant, Scenario};
 use crate::schedule::child::{self, ChildOutput};
-use crate::schedule::output::write;
+use crate::schedule::output::{self, write};
 use crate::schedule::{Job, LabArgs, RunArgs, excuse, signals};
 use crate::shipped;
 
@@ -80,6 +80,7 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
     let before = args.against.as_deref().map(read).transpose()?;
     let proxy = find::proxy(args.proxy.as_deref(), ObjectSource::Api)?;
     let modes = modes(args, &proxy)?;
+    output::open([&args.json, &args.markdown, &args.html].map(Option::as_deref))?;
     let gatherer = Gatherer::new(title(&proxy), args.seed, modes.iter().map(Mode::to_string));
     let folder = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
     let scenarios = scenarios(args)?;
