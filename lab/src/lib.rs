@@ -11,11 +11,13 @@ mod find;
 pub mod input;
 mod log;
 pub mod matrix;
+pub mod merge;
 pub mod mode;
 mod outcome_text;
 pub mod promises;
 pub mod report;
 pub mod scenario;
+pub mod shard;
 pub mod shipped;
 
 #[macro_use]

@@ -16,7 +16,9 @@ use crate::scenario::Scenario;
 use crate::scenario::run::ForeignProxy;
 use crate::schedule::child::{self, ChildOutput};
 use crate::schedule::output::{self, write, write_json};
+use crate::schedule::share::{ShardArgs, SharedWork};
 use crate::schedule::{KernelArg, RunArgs, signals};
+use crate::shard::{ItemTime, WorkItem};
 use crate::shipped;
 
 #[derive(Args)]
@@ -45,6 +47,26 @@ pub(super) struct MatrixArgs {
     /// The folder for the reports of the runs, DIR/VERSION-MODE.json [default: a temporary folder].
     #[arg(long, value_name = "DIR")]
     reports: Option<PathBuf>,
+    #[command(flatten)]
+    sharding: ShardArgs,
+}
+
+/// A version in a mode, with the scenarios to run.
+struct ColumnRuns<'a> {
+    folder: &'a Path,
+    column: usize,
+    mode: Mode,
+    scenarios: Vec<&'a Scenario>,
+}
+
+impl ColumnRuns<'_> {
+    fn version(&self) -> String {
+        version(self.folder)
+    }
+
+    fn item(&self, scenario: &str) -> WorkItem {
+        WorkItem { scenario: scenario.to_owned(), mode: self.mode.to_string(), place: self.version(), seed: 0 }
+    }
 }
 
 pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
@@ -59,28 +81,61 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
         .map_err(|error| Exit::usage(format!("cannot make {}: {error}", reports.display())))?;
     signals::watch()?;
     let mut matrix = Matrix::default();
-    for (folder, proxy) in &versions {
+    let mut runs = plan(args, &scenarios, &versions, &mut matrix);
+    let items: Vec<WorkItem> =
+        runs.iter().flat_map(|runs| runs.scenarios.iter().map(|one| runs.item(&one.name))).collect();
+    let flags = format!("--kernel {}", args.kernel);
+    let work = SharedWork { proxy: matrix.proxy.clone(), flags, by_seed: false };
+    matrix.shard = args.sharding.share(&items, work)?;
+    for runs in &mut runs {
+        let is_own = |name: &str| matrix.shard.as_ref().is_none_or(|share| share.has(&runs.item(name)));
+        let own: Vec<&Scenario> = runs.scenarios.iter().copied().filter(|one| is_own(&one.name)).collect();
+        runs.scenarios = own;
+    }
+    for one in runs.iter().filter(|runs| !runs.scenarios.is_empty()) {
+        if signals::stop().is_some() {
+            break;
+        }
+        let (version, mode) = (one.version(), one.mode);
+        eprintln!("{version} in {mode} mode: {} scenarios", one.scenarios.len());
+        let order = order(args, &description, mode, &one.scenarios);
+        let report = reports.join(format!("{version}-{mode}.json"));
+        let output = ChildOutput::To(Stream::Err);
+        let (_, run) = child::run_with_report(order, &report, output, Some(path_with(one.folder)?))?;
+        let run = run.unwrap_or_default();
+        let times = run.scenarios.iter().map(|done| ItemTime { item: one.item(&done.name), seconds: done.seconds });
+        matrix.times.extend(times);
+        enter(&one.scenarios, &run, one.column, &mut matrix);
+    }
+    write(Some(&args.markdown), &markdown(&matrix))?;
+    write_json(args.json.as_deref(), &matrix)?;
+    signals::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
+}
+
+/// Returns what to run, and enters columns and excused scenarios into the matrix.
+fn plan<'a>(
+    args: &MatrixArgs,
+    scenarios: &'a [Scenario],
+    versions: &'a [(PathBuf, ForeignProxy)],
+    matrix: &mut Matrix,
+) -> Vec<ColumnRuns<'a>> {
+    let mut runs = Vec::new();
+    for (folder, proxy) in versions {
         matrix.proxy.clone_from(&proxy.name);
         let has = |mode: &Mode| proxy.has(*mode) && (args.mode.is_empty() || args.mode.contains(mode));
         for mode in Mode::ALL.into_iter().filter(has) {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let version = proxy.version().map(ToString::to_string);
-            let column = matrix.add(Column { folder: name.clone(), version, mode: mode.to_string() });
-            let runs = not_excused(&scenarios, proxy, mode, column, &mut matrix);
-            if runs.is_empty() || signals::stop().is_some() {
-                continue;
-            }
-            eprintln!("{name} in {mode} mode: {} scenarios", runs.len());
-            let order = order(args, &description, mode, &runs);
-            let report = reports.join(format!("{name}-{mode}.json"));
-            let output = ChildOutput::To(Stream::Err);
-            let (_, run) = child::run_with_report(order, &report, output, Some(path_with(folder)?))?;
-            enter(&runs, &run.unwrap_or_default(), column, &mut matrix);
+            let number = proxy.version().map(ToString::to_string);
+            let column = matrix.add(Column { folder: version(folder), version: number, mode: mode.to_string() });
+            let scenarios = not_excused(scenarios, proxy, mode, column, matrix);
+            runs.push(ColumnRuns { folder, column, mode, scenarios });
         }
     }
-    write(Some(&args.markdown), &markdown(&matrix))?;
-    write_json(args.json.as_deref(), &matrix.json())?;
-    signals::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
+    runs
+}
+
+/// Returns the name of a version's folder.
+fn version(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenario]) -> RunArgs {
@@ -154,10 +209,10 @@ fn enter(scenarios: &[&Scenario], run: &RunRecord, column: usize, matrix: &mut M
     }
 }
 
-fn status(matrix: &Matrix) -> u8 {
+pub(super) fn status(matrix: &Matrix) -> u8 {
     if matrix.count("failed") > 0 {
         FAILED
-    } else if matrix.count("passed") == 0 {
+    } else if matrix.count("passed") == 0 && matrix.shard.is_none() {
         UNABLE
     } else {
         0

@@ -16,6 +16,7 @@ mod labs;
 mod list;
 mod manual;
 mod matrix;
+mod merge;
 mod new;
 mod objects;
 mod pcap;
@@ -61,6 +62,8 @@ enum CliCommand {
     Conformance(conformance::ConformanceArgs),
     /// Run scenarios with several versions of a proxy, in each of their modes, and report which promises each version keeps.
     Matrix(matrix::MatrixArgs),
+    /// Make one report out of the JSON reports of all shards of a run, a matrix or a card, and name what is missing.
+    Merge(merge::MergeArgs),
     /// Re-run the failed scenarios of a report, or all of them if none failed.
     Replay(replay::ReplayArgs),
     /// List the kernels that scenarios can be run on, and what each can do.
@@ -141,6 +144,7 @@ pub fn main() -> ExitCode {
         CliCommand::Compare(args) => compare::compare(&args),
         CliCommand::Conformance(args) => conformance::conformance(&args),
         CliCommand::Matrix(args) => matrix::matrix(&args),
+        CliCommand::Merge(args) => merge::run(&args),
         CliCommand::Replay(args) => replay::replay(&args),
         CliCommand::Kernels(args) => kernels::kernels(&args),
         CliCommand::GuestProbe(args) => abilities::probe(&args.file),

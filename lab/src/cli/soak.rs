@@ -1,18 +1,21 @@
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
 use svclab_microvm::kernels::Kernel;
 use svclab_netns::sandbox;
 
-use crate::exit::{Exit, FAILED, UNABLE};
+use crate::exit::{Exit, FAILED, UNABLE, status_of};
 use crate::find;
 use crate::mode::Mode;
 use crate::report::TestedProxy;
 use crate::scenario::PATIENCE;
 use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
-use crate::schedule::{LabArgs, abilities, guest, runtime, stopped, value_name};
+use crate::schedule::{LabArgs, abilities, guest, runtime, signals, stopped, value_name};
+use crate::shard::{ANY_PLACE, Shard, Times, WorkItem, divide};
 
 /// A microVM may take this many times the soak's duration, plus [`BESIDES`] for everything but the changes.
 const SLOWER: u32 = 3;
@@ -36,6 +39,9 @@ pub(super) struct SoakArgs {
     /// A shell command on the first node before its rules are compared: for the test that shows that a soak can fail.
     #[arg(long = "break", hide = true, value_name = "COMMAND")]
     damage: Vec<String>,
+    /// Soak only with this shard of the seeds A..B, such as 3/16: another machine soaks with those of each other shard.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
     #[command(flatten)]
     lab: LabArgs,
 }
@@ -46,6 +52,9 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
+    if args.lab.seed.are_several() || args.shard.is_some() {
+        return each_seed(args);
+    }
     let seed = args.lab.seed.one()?;
     if let Some(kernel) = kernel(args)? {
         return in_microvm(args, &kernel);
@@ -80,7 +89,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         if std::mem::take(&mut head) {
             println!("{}", header(&row.nodes));
         }
-        println!("{}", line(row));
+        println!("{}", row_line(row));
     };
     let report = runtime()?.block_on(async {
         tokio::select! {
@@ -110,25 +119,58 @@ fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
     }
 }
 
-fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
-    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
-    let ProxyUnderTest::Own(program) = proxy else {
-        return Err(Exit::usage("a soak in a microVM is for svcproxy alone: another's proxy is soaked on the host"));
-    };
+/// Soaks with one seed after the other, each in a process of its own, and returns the worst status.
+fn each_seed(args: &SoakArgs) -> Result<u8, Exit> {
+    let Shard { number, of } = args.shard.unwrap_or(Shard { number: 1, of: 1 });
+    let place = args.kernel.clone().unwrap_or_else(|| ANY_PLACE.to_owned());
+    let item = |seed| WorkItem { scenario: "soak".to_owned(), mode: args.mode.to_string(), place: place.clone(), seed };
+    let items: Vec<WorkItem> = args.lab.seed.each().map(item).collect();
+    // All soaks take the same time.
+    let divided = divide(&items, of, Some(&Times::default()), true);
+    let seeds: Vec<u64> = divided.iter().filter(|one| one.shard == number).map(|one| one.item.seed).collect();
+    let names: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    println!("shard {number}/{of}: {} of {} seeds: {}", seeds.len(), items.len(), names.join(", "));
+    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
+    signals::watch()?;
+    let mut worst = 0;
+    for seed in names {
+        println!("seed {seed}:");
+        let mut command = Command::new(std::env::current_exe().map_err(unable)?);
+        svclab_netns::die_with_this_process(&mut command);
+        command.args(line(args, args.kernel.as_deref(), &seed)).stdin(Stdio::null());
+        command.args(args.lab.proxy.iter().flat_map(|proxy| [Path::new("--proxy"), proxy]));
+        worst = worst.max(signals::status(&mut command).map(status_of).map_err(unable)?);
+        if let Some(stop) = signals::stop() {
+            return Err(stop.exit());
+        }
+    }
+    Ok(worst)
+}
+
+/// Returns the arguments of a soak with one seed, without the proxy.
+fn line(args: &SoakArgs, kernel: Option<&str>, seed: &str) -> Vec<String> {
     let mut line = vec!["soak".to_owned()];
     let mut flag = |name: &str, value: String| line.extend([format!("--{name}"), value]);
-    flag("kernel", "host".to_owned());
+    kernel.into_iter().for_each(|kernel| flag("kernel", kernel.to_owned()));
     flag("mode", args.mode.to_string());
     flag("minutes", args.minutes.to_string());
     flag("changes", args.changes.to_string());
-    flag("seed", args.lab.seed.to_string());
+    flag("seed", seed.to_owned());
     flag("iptables-variant", value_name(args.lab.iptables_variant));
     flag("source", value_name(args.lab.source));
     for damage in &args.damage {
         flag("break", damage.clone());
     }
+    line
+}
+
+fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
+    let ProxyUnderTest::Own(program) = proxy else {
+        return Err(Exit::usage("a soak in a microVM is for svcproxy alone: another's proxy is soaked on the host"));
+    };
     let mut order = vec!["guest-exec".to_owned(), "/usr/bin/svclab".to_owned()];
-    order.extend(line);
+    order.extend(line(args, Some("host"), &args.lab.seed.to_string()));
     let programs = BTreeMap::from([("svcproxy".to_owned(), program)]);
     let deadline = SLOWER * Duration::from_secs_f64(args.minutes * 60.0) + BESIDES;
     guest::boot(None, kernel, programs, order, deadline, &mut |line| println!("{line}"))
@@ -143,7 +185,7 @@ fn header(nodes: &[SoakNodeRow]) -> String {
     format!("{:>8} {:>8}{nodes} | {:>8} {:>6}", "time", "changes", "requests", "failed")
 }
 
-fn line(row: &SoakRow) -> String {
+fn row_line(row: &SoakRow) -> String {
     let of = |node: &SoakNodeRow| {
         let per_change = format!("{:.2}", node.per_change.as_secs_f64() * 1000.0);
         format!(" | {:>13} {:>9} {:>4} {:>6} {per_change:>9}", node.syncs, node.rss, node.fds, node.errors)

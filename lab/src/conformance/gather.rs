@@ -251,6 +251,8 @@ impl Gatherer {
             modes: self.modes.into_iter().map(|(name, mode)| mode.card(name)).collect(),
             promises: rows,
             mutants: MutantCount::default(),
+            times: Vec::new(),
+            shard: None,
         }
     }
 }
@@ -262,7 +264,7 @@ impl Cell {
     }
 
     /// Sets the verdict and keeps the breaches of the shortest scenarios, written ones first.
-    fn finished(mut self, is_excused: bool) -> Cell {
+    pub(super) fn finished(mut self, is_excused: bool) -> Cell {
         self.verdict = match (&self.breaches[..], self.calls + self.steps) {
             ([], 0) if !is_excused => PromiseVerdict::NotJudged,
             ([], _) if is_excused => PromiseVerdict::Excused,
@@ -276,6 +278,9 @@ impl Cell {
         });
         self.breaches.dedup_by(|one, other| one.scenario == other.scenario);
         self.breaches.truncate(BREACHES);
+        // Every shard lists what is excused.
+        self.not_judged.sort();
+        self.not_judged.dedup();
         self
     }
 }

@@ -30,7 +30,7 @@ pub fn render(card: &Card) -> String {
             breaches(html, row, mode, cell);
         }
         not_judged(html, card);
-        html.leaf("footer", "", &format!("written by svclab conformance {}", card.lab));
+        html.leaf("footer", "", &format!("written by svclab conformance {}", card.lab_and_shard()));
     })
 }
 

@@ -9,7 +9,7 @@ pub fn render(card: &Card) -> String {
     let mut text = format!(
         "# {}\n\nMade by `svclab conformance`, svclab {}, seed {}.\n\n",
         plain(&card.proxy),
-        card.lab,
+        card.lab_and_shard(),
         card.seed
     );
     for mode in &card.modes {

@@ -6,6 +6,7 @@ mod gather;
 mod html;
 pub mod judges;
 mod markdown;
+mod merge;
 pub mod mutants;
 mod source;
 mod text;
@@ -23,11 +24,12 @@ pub use text::{promises, render as text};
 
 use crate::promises::Promise;
 use crate::report::Figures;
+use crate::shard::{ItemTime, ShardRecord};
 
 /// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Card {
     pub schema_version: u64,
@@ -43,6 +45,11 @@ pub struct Card {
     /// What the scenarios behind the card are worth.
     #[serde(default)]
     pub mutants: MutantCount,
+    /// For `--balance`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<ItemTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -205,6 +212,11 @@ impl Card {
         }
         self.mutants = MutantCount::of_table();
         self
+    }
+
+    fn lab_and_shard(&self) -> String {
+        let shard = self.shard.as_ref().map(|shard| format!(", shard {}", shard.shard())).unwrap_or_default();
+        format!("{}{shard}", self.lab)
     }
 
     /// Counts promises with a verdict: Kubernetes' or those that only this project demands.

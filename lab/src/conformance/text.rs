@@ -9,7 +9,7 @@ const WAY: usize = 8;
 
 #[must_use]
 pub fn render(card: &Card) -> String {
-    let mut text = format!("{}, judged by svclab {}\n", card.proxy, card.lab);
+    let mut text = format!("{}, judged by svclab {}\n", card.proxy, card.lab_and_shard());
     for mode in &card.modes {
         line(&mut text, format_args!("  {}", summary(card, mode)));
     }

@@ -9,7 +9,8 @@ const LONGEST: usize = 400;
 
 pub fn markdown(matrix: &Matrix) -> String {
     let mut reasons: Vec<(&'static str, &str)> = Vec::new();
-    let mut text = format!("# {}\n\n", matrix.proxy);
+    let shard = matrix.shard.as_ref().map(|shard| format!(", shard {}", shard.shard())).unwrap_or_default();
+    let mut text = format!("# {}{shard}\n\n", matrix.proxy);
     summary(matrix, &mut text);
     let heads: String = matrix.columns.iter().map(|column| format!(" {} {} |", column.folder, column.mode)).collect();
     let _ = writeln!(text, "\n| scenario |{heads}\n|---|{}", "---|".repeat(matrix.columns.len()));

@@ -1,19 +1,22 @@
 //! Verdicts on every scenario with several versions of a proxy, in each of their modes.
 
 mod markdown;
+mod record;
 
 use std::collections::BTreeMap;
 
 pub use markdown::markdown;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-use crate::report::{ProgramRecord, ScenarioRecord, StepRecord, VerdictWord};
+use crate::report::{ScenarioRecord, StepRecord, VerdictWord};
+use crate::shard::{ItemTime, ShardRecord};
+use record::MatrixRecord;
 
 /// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
 /// A version of the proxy in a mode.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Column {
     pub folder: String,
     /// The version as the program prints it, if its description has a version command.
@@ -79,12 +82,16 @@ fn broken(step: &StepRecord) -> Option<String> {
     Some(format!("{}: expected: {}; seen: {}", step.name, first.expected, first.seen))
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(into = "MatrixRecord", try_from = "MatrixRecord")]
 pub struct Matrix {
     pub proxy: String,
     pub columns: Vec<Column>,
     /// By scenario and column index. Lacks a cell where the mode does not suit the scenario.
     pub cells: BTreeMap<(String, usize), Cell>,
+    /// For `--balance`.
+    pub times: Vec<ItemTime>,
+    pub shard: Option<ShardRecord>,
 }
 
 impl Matrix {
@@ -100,37 +107,12 @@ impl Matrix {
     pub fn count(&self, word: &str) -> usize {
         self.cells.values().filter(|cell| cell.word() == word).count()
     }
-
-    pub fn json(&self) -> Value {
-        let columns = self
-            .columns
-            .iter()
-            .map(|column| json!({ "folder": column.folder, "version": column.version, "mode": column.mode }));
-        let cells = self.cells.iter().map(|((scenario, place), cell)| {
-            let column = &self.columns[*place];
-            let reason = cell.reason();
-            json!({
-                "scenario": scenario,
-                "folder": column.folder,
-                "version": column.version,
-                "mode": column.mode,
-                "verdict": cell.word(),
-                "reason": reason,
-                "links": reason.map(|reason| markdown::links(reason).into_iter().map(|(_, url)| url).collect::<Vec<_>>()),
-            })
-        });
-        json!({
-            "schemaVersion": SCHEMA_VERSION,
-            "program": ProgramRecord::own(),
-            "proxy": self.proxy,
-            "columns": columns.collect::<Vec<_>>(),
-            "cells": cells.collect::<Vec<_>>(),
-        })
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     /// Returns a matrix of two versions, of which the older lacks nftables mode.
@@ -183,7 +165,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_has_every_cell_with_its_links() {
-        let value = sample().json();
+        let value = serde_json::to_value(sample()).unwrap_or_default();
+        assert_eq!(serde_json::from_value::<Matrix>(value.clone()).ok(), Some(sample()));
         assert_eq!(value["columns"].as_array().map(Vec::len), Some(3));
         let cells = value["cells"].as_array().cloned().unwrap_or_default();
         let cell = |scenario: &str, folder: &str, mode: &str| {

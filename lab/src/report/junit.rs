@@ -6,7 +6,11 @@ use super::record::{NotRunRecord, RunRecord, ScenarioRecord, StepRecord, Verdict
 
 pub fn render(run: &RunRecord) -> String {
     let suites = run.scenarios.iter().map(suite).chain(run.not_run.iter().flatten().map(not_run));
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n{}</testsuites>\n", suites.collect::<String>())
+    let name = run.shard.as_ref().map(|shard| format!(" name=\"shard {}\"", shard.shard())).unwrap_or_default();
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites{name}>\n{}</testsuites>\n",
+        suites.collect::<String>()
+    )
 }
 
 fn not_run(one: &NotRunRecord) -> String {

@@ -20,7 +20,9 @@ use crate::expect::{Mismatch, StepAnswers};
 
 pub use cluster::ClusterLayout;
 pub use figures::{Figures, Idle};
-pub use record::{AnswersRecord, NotRunRecord, ProgramRecord, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
+pub use record::{
+    AnswersRecord, NotRunRecord, ProgramRecord, RunRecord, SCHEMA_VERSION, ScenarioRecord, StepRecord, VerdictWord,
+};
 
 /// The iptables variant in simulator reports.
 pub const SIMULATED: &str = "simulated";

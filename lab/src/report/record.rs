@@ -11,6 +11,7 @@ use super::{
     TestedProxy,
 };
 use crate::expect::{Bounds, Mismatch, StepAnswers};
+use crate::shard::{ItemTime, ShardRecord, WorkItem};
 
 /// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
@@ -33,6 +34,8 @@ pub struct RunRecord {
     /// Scenarios that could not run in a mode. Only runs in several modes have the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<Vec<NotRunRecord>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardRecord>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +61,7 @@ pub struct NotRunRecord {
     pub mode: String,
     pub why: String,
     /// Whether JUnit XML shows an error, and not a skipped case.
-    #[serde(skip)]
+    #[serde(default, rename = "failure", skip_serializing_if = "std::ops::Not::not")]
     pub is_failure: bool,
 }
 
@@ -175,7 +178,7 @@ impl RunRecord {
 
     pub fn new(passed: bool, scenarios: Vec<ScenarioRecord>) -> RunRecord {
         let (schema_version, program) = (SCHEMA_VERSION, ProgramRecord::own());
-        RunRecord { schema_version, program, passed, scenarios, interrupted: None, not_run: None }
+        RunRecord { schema_version, program, passed, scenarios, interrupted: None, not_run: None, shard: None }
     }
 
     /// Reads `svclab run --json`. The error names the file.
@@ -225,6 +228,19 @@ impl From<&ScenarioReport> for ScenarioRecord {
 }
 
 impl ScenarioRecord {
+    pub fn item(&self) -> WorkItem {
+        let place = match &self.machine {
+            None if self.iptables_variant == SIMULATED => SIMULATED,
+            None => "host",
+            Some(machine) => &machine.kernel,
+        };
+        WorkItem { scenario: self.name.clone(), mode: self.mode.clone(), place: place.to_owned(), seed: self.seed }
+    }
+
+    pub fn time(&self) -> ItemTime {
+        ItemTime { item: self.item(), seconds: self.seconds }
+    }
+
     /// Returns kernel, iptables variant and control plane, which distinguish runs of a scenario in one mode.
     pub fn place(&self) -> String {
         let variant = match self.iptables_variant.as_str() {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use svclab_control_plane::Programs;
 
 use super::seeds::Seeds;
+use super::share::ShardArgs;
 use super::target::VmArgs;
 use crate::console::Stream;
 use crate::exit::Exit;
@@ -18,6 +19,7 @@ use crate::report::{MicroVm, RunRecord};
 use crate::scenario::run::{Damage, ObjectSource};
 use crate::scenario::values::Sensitivity;
 use crate::scenario::{IptablesVariant, PATIENCE, Scenario};
+use crate::shard::ShardRecord;
 
 /// envtest's variable with the directory of a control plane's programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -97,6 +99,17 @@ pub(crate) struct RunArgs {
     /// `--proxy` as the user gave it, where [`LabArgs::proxy`] is a path in a microVM.
     #[arg(skip)]
     pub(crate) proxy_outside: Option<String>,
+    /// The seeds of this shard; empty: all.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) seeds: Vec<u64>,
+    /// What this machine runs of the whole; not for other processes, which get their part as files and modes.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub(crate) share: Option<ShardRecord>,
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) sharding: ShardArgs,
     #[command(flatten)]
     pub(crate) lab: LabArgs,
     #[command(flatten)]

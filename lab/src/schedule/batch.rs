@@ -87,7 +87,8 @@ impl CombinedReport {
 
     pub(super) fn finish(self, args: &RunArgs) -> Result<u8, Exit> {
         let stopped = signals::stop();
-        let is_judged = self.scenarios.iter().any(|scenario| scenario.judged);
+        // Other shards judge more.
+        let is_judged = args.share.is_some() || self.scenarios.iter().any(|scenario| scenario.judged);
         let status = if self.worst == 0 && !is_judged { UNABLE } else { self.worst };
         if status != self.worst && stopped.is_none() {
             args.stream().line("nothing was judged: no scenario could be run");

@@ -9,15 +9,18 @@ use super::args::RunArgs;
 use super::batch::{BatchResult, CombinedReport, RunBatch};
 use super::guest::open_cache;
 use super::job::Job;
+use super::share::{items, take_share};
 use super::target::{GuestTarget, RunTarget};
 use super::{abilities, signals};
 use crate::exit::{Exit, UNABLE};
 use crate::mode::{Mode, Need};
+use crate::scenario::run::ProxyUnderTest;
+use crate::shard::WorkItem;
 
 /// Results by scenario, mode and kernel; a result is a word or two.
 type KernelTable = BTreeMap<(String, Mode, String), String>;
 
-pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
+pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     if args.lab.seed.are_several() && !args.vm.deterministic {
         return Err(Exit::usage("--seed A..B is for deterministic runs: add --deterministic"));
     }
@@ -25,6 +28,12 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     for (kernel, abilities) in kernels(args)? {
         batches.extend(divide(kernel, &abilities, args.vm.deterministic, jobs, &mut table));
     }
+    let args = &take_share(args, proxy, &items_of(args, &batches))?;
+    for batch in &mut batches {
+        let (mode, place) = (batch.mode, batch.target.kernel());
+        batch.scenarios.retain(|scenario| args.has(scenario, mode, &place));
+    }
+    batches.retain(|batch| !batch.scenarios.is_empty());
     signals::watch()?;
     let mut combined = CombinedReport::new()?;
     for batch in &batches {
@@ -38,6 +47,15 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     }
     shown(&table).lines().for_each(|line| args.stream().line(line));
     combined.finish(args)
+}
+
+fn items_of(args: &RunArgs, batches: &[RunBatch<'_>]) -> Vec<WorkItem> {
+    let of = |batch: &RunBatch<'_>| {
+        let scenarios = batch.scenarios.iter();
+        let jobs: Vec<Job<'_>> = scenarios.map(|scenario| Job { scenario, mode: batch.mode, foreign: false }).collect();
+        items(args, &jobs, &batch.target.kernel())
+    };
+    batches.iter().flat_map(of).collect()
 }
 
 /// Returns the kernels with their abilities. `None` is the host's kernel, which is never deterministic.

@@ -17,7 +17,8 @@ type SeedResults = BTreeMap<u64, Result<GuestResult, Exit>>;
 
 /// Runs one seed per processor at a time.
 pub(super) fn run(args: &RunArgs, guest: &GuestRun, deadline: Duration) -> Result<u8, Exit> {
-    let seeds: Vec<u64> = args.lab.seed.each().collect();
+    let own = !args.seeds.is_empty();
+    let seeds: Vec<u64> = if own { args.seeds.clone() } else { args.lab.seed.each().collect() };
     let results: Mutex<SeedResults> = Mutex::default();
     let next = AtomicUsize::new(0);
     let take = || seeds.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| signals::stop().is_none());

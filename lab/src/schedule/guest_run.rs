@@ -152,7 +152,7 @@ impl GuestRun {
         order.vm = VmArgs { kernel: KernelArg::Host, ..VmArgs::default() };
         order.machine = Some(self.machine.clone());
         order.proxy_outside = args.proxy_given();
-        order.lab.seed = seed.into();
+        (order.lab.seed, order.seeds) = (seed.into(), Vec::new());
         order.lab.proxy = self.proxy.as_ref().map(PathBuf::from);
         (order.json, order.junit, order.html) = (Some(REPORT.into()), None, None);
         (order.bundle, order.no_bundle) = (None, true);

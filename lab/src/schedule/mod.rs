@@ -21,6 +21,7 @@ mod microvm;
 pub(crate) mod output;
 mod runtime;
 mod seeds;
+pub(crate) mod share;
 pub(crate) mod signals;
 mod simulator;
 mod target;
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
     // Reports mistakes in the flag before anything runs.
     args.control_plane()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
-    let jobs = not_excused(jobs(&scenarios, &args.mode, proxy.is_foreign())?, &proxy);
+    let mut jobs = not_excused(jobs(&scenarios, &args.mode, proxy.is_foreign())?, &proxy);
     // A guest runs everything on its own kernel.
     if args.machine.is_some() || jobs.is_empty() {
         return host::run(args, &jobs, &proxy);
@@ -58,7 +59,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
         if args.control_plane.is_some() {
             return Err(Exit::usage("--control-plane is for this machine's kernel: leave out --kernel all"));
         }
-        return every_kernel::run(args, &jobs);
+        return every_kernel::run(args, &jobs, &proxy);
+    }
+    let args = &share::take_share(args, &proxy, &share::items(args, &jobs, &args.vm.kernel))?;
+    jobs.retain(|job| args.has(job.scenario, job.mode, &args.vm.kernel));
+    if jobs.is_empty() {
+        return output::finish(args, &[], None);
     }
     if jobs.iter().any(|job| job.mode != jobs[0].mode) || args.vm.divides(&jobs)? {
         return every_mode::run(args, &jobs);

@@ -13,7 +13,9 @@ use crate::exit::{Exit, FAILED, UNABLE};
 use crate::report::{RunRecord, ScenarioReport, html, junit};
 
 pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
-    let status = if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
+    // Other shards judge more.
+    let is_judged = args.share.is_some() || reports.iter().any(ScenarioReport::judged);
+    let status = if reports.iter().any(|report| report.unable) || !is_judged {
         UNABLE
     } else if reports.iter().all(ScenarioReport::passed) {
         0
@@ -28,6 +30,7 @@ pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped:
     if let Some(stop) = stopped {
         run.interrupt(stop.name());
     }
+    run.shard.clone_from(&args.share);
     write_json(args.json.as_deref(), &run)?;
     if args.html.is_some() {
         write(args.html.as_deref(), &html::render(&run))?;

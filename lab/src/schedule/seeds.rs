@@ -33,7 +33,7 @@ impl Seeds {
         Ok(self.0.start)
     }
 
-    pub(super) fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.0.end - self.0.start > 1
     }
 
@@ -41,7 +41,7 @@ impl Seeds {
         self.0.start
     }
 
-    pub(super) fn each(&self) -> Range<u64> {
+    pub(crate) fn each(&self) -> Range<u64> {
         self.0.clone()
     }
 }

@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::args::RunArgs;
 use super::job::{Job, jobs};
+use super::share::take_share;
 use super::{output, signals};
 use crate::console::progress;
 use crate::exit::Exit;
 use crate::find;
 use crate::mode::Mode;
 use crate::report::terminal::Heading;
-use crate::report::{ScenarioReport, TestedProxy};
+use crate::report::{SIMULATED, ScenarioReport, TestedProxy};
 use crate::scenario::run::ProxyUnderTest;
 use crate::scenario::simulated;
 use crate::scenario::simulated::render::{RuleSource, Svcproxy};
+use crate::shard::WorkItem;
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
@@ -23,7 +25,16 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     };
     let scenarios = args.load(seed)?;
     let modes = if args.mode.is_empty() { &Mode::ALL[..] } else { &args.mode };
-    let jobs = jobs(&scenarios, modes, false)?;
+    let mut jobs = jobs(&scenarios, modes, false)?;
+    let simulated = |job: &Job<'_>| WorkItem {
+        scenario: job.scenario.name.clone(),
+        mode: job.mode.to_string(),
+        place: SIMULATED.to_owned(),
+        seed,
+    };
+    let items: Vec<WorkItem> = jobs.iter().map(simulated).collect();
+    let args = &take_share(args, &ProxyUnderTest::Own(proxy.clone()), &items)?;
+    jobs.retain(|job| args.share.as_ref().is_none_or(|share| share.has(&simulated(job))));
     signals::watch()?;
     progress::enable();
     let tested = ProxyUnderTest::Own(proxy.clone()).tested(args.proxy_given());

@@ -21,6 +21,7 @@ mod hostile_api;
 mod layers;
 mod microvm;
 mod microvm_up;
+mod shard;
 mod simulate;
 mod soak;
 #[path = "../support/mod.rs"]

@@ -1,3 +1,4 @@
+pub(super) mod card;
 mod generated;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -5,18 +6,21 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::conformance::{self, Card, Gatherer};
+use crate::conformance::{self, Gatherer};
 use crate::console::Stream;
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::{Mode, Need};
-use crate::report::RunRecord;
+use crate::report::{RunRecord, ScenarioRecord};
 use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::scenario::{IptablesVariant, Scenario};
 use crate::schedule::child::{self, ChildOutput};
-use crate::schedule::output::{self, write};
-use crate::schedule::{Job, LabArgs, RunArgs, excuse, signals};
+use crate::schedule::output;
+use crate::schedule::share::{ShardArgs, SharedWork};
+use crate::schedule::{Job, LabArgs, RunArgs, excuse, signals, value_name};
+use crate::shard::{ANY_PLACE, ItemTime, ShardRecord, WorkItem};
 use crate::shipped;
+use card::{CardFiles, differences, read, write_card};
 
 /// Scenarios for measuring costs. Measuring adds a Service, which other scenarios may notice, so these run apart.
 const MEASURED: [&str; 6] = ["clusterip", "dual-stack", "endpoint-slices", "local-policy", "rolling-update", "scaling"];
@@ -65,8 +69,10 @@ pub(super) struct ConformanceArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print the differences from this card, a file of --json, and fail if a promise is broken that is not broken on it.
-    #[arg(long, value_name = "CARD")]
+    #[arg(long, value_name = "CARD", conflicts_with = "shard")]
     against: Option<PathBuf>,
+    #[command(flatten)]
+    sharding: ShardArgs,
     /// Print all promises with their numbers, and run nothing.
     #[arg(long, exclusive = true)]
     promises: bool,
@@ -84,24 +90,30 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
     let gatherer = Gatherer::new(title(&proxy), args.seed, modes.iter().map(Mode::to_string));
     let folder = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
     let scenarios = scenarios(args)?;
-    let mut examination = Examination { args, proxy, modes, scenarios, gatherer, folder };
+    let (share, times) = (None, Vec::new());
+    let mut examination = Examination { args, proxy, modes, scenarios, gatherer, folder, share, times };
     examination.judge()?;
     if !args.no_figures {
         examination.measure()?;
     }
     examination.shrink()?;
-    let card = examination.gatherer.card().with_judges();
-    written(args, &card)?;
+    let mut card = examination.gatherer.card().with_judges();
+    (card.times, card.shard) = (examination.times, examination.share);
+    let (json, markdown) = (args.json.as_deref(), args.markdown.as_deref());
+    write_card(&card, &CardFiles { json, markdown, html: args.html.as_deref() })?;
     let worse = before.is_some_and(|before| differences(&card, &before));
     if let Some(stop) = signals::stop() {
         return Err(stop.exit());
     }
-    Ok(match (&args.against, card.judged()) {
-        (_, false) => UNABLE,
-        (Some(_), true) => u8::from(worse) * FAILED,
-        (None, true) => u8::from(!card.is_clean()) * FAILED,
+    Ok(match args.against {
+        _ if !card.judged() && card.shard.is_none() => UNABLE,
+        Some(_) => u8::from(worse) * FAILED,
+        None => u8::from(!card.is_clean()) * FAILED,
     })
 }
+
+/// The scenario of the item that measures a mode.
+const FIGURES: &str = "figures";
 
 type FilesByRun = BTreeMap<(Mode, BTreeSet<Need>), Vec<PathBuf>>;
 
@@ -112,6 +124,8 @@ struct Examination<'a> {
     scenarios: Vec<Scenario>,
     gatherer: Gatherer,
     folder: tempfile::TempDir,
+    share: Option<ShardRecord>,
+    times: Vec<ItemTime>,
 }
 
 impl Examination<'_> {
@@ -131,13 +145,13 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Returns the files by mode and needs: a job that needs a microVM would move the others into it.
+    /// Returns the files of this shard by mode and needs: a job that needs a microVM would move the others into it.
     fn runs(&mut self) -> Result<FilesByRun, Exit> {
-        let mut runs = FilesByRun::new();
+        let mut runs = Vec::new();
         let foreign = self.proxy.is_foreign();
         let mut add = |scenario: &Scenario, mode, path| {
             let needs = Job { scenario, mode, foreign }.needs();
-            runs.entry((mode, needs)).or_default().push(path);
+            runs.push((item(self.args, &scenario.name, mode), (mode, needs), path));
         };
         for scenario in &self.scenarios {
             for mode in self.modes.iter().copied().filter(|mode| scenario.modes.contains(mode)) {
@@ -156,19 +170,42 @@ impl Examination<'_> {
                 self.gatherer.generated(scenario.name, scenario.text);
             }
         }
-        Ok(runs)
+        self.divide(runs.iter().map(|(item, ..)| item.clone()).collect())?;
+        let mut files = FilesByRun::new();
+        for (_, run, path) in runs.into_iter().filter(|(item, ..)| self.has(item)) {
+            files.entry(run).or_default().push(path);
+        }
+        Ok(files)
+    }
+
+    fn divide(&mut self, mut items: Vec<WorkItem>) -> Result<(), Exit> {
+        let measured = self.modes.iter().filter(|_| !self.args.no_figures);
+        items.extend(measured.map(|mode| item(self.args, FIGURES, *mode)));
+        let flags = format!("--iptables-variant {}", value_name(self.args.iptables_variant));
+        let work = SharedWork { proxy: title(&self.proxy), flags, by_seed: false };
+        self.share = self.args.sharding.share(&items, work)?;
+        Ok(())
+    }
+
+    fn has(&self, item: &WorkItem) -> bool {
+        self.share.as_ref().is_none_or(|share| share.has(item))
     }
 
     fn measure(&mut self) -> Result<(), Exit> {
         for mode in self.modes.clone() {
-            let files = self.measured(mode);
-            if signals::stop().is_some() || files.is_empty() {
+            let (files, item) = (self.measured(mode), item(self.args, FIGURES, mode));
+            if signals::stop().is_some() || !self.has(&item) {
+                continue;
+            }
+            if files.is_empty() {
+                self.times.push(ItemTime { item, seconds: 0.0 });
                 continue;
             }
             eprintln!("{mode} mode: measures");
             let order = RunArgs { figures: true, ..self.order(mode, files) };
             let run = self.run(order, ChildOutput::Discard)?;
             run.scenarios.iter().for_each(|scenario| self.gatherer.measured(scenario));
+            self.times.push(ItemTime { item, seconds: run.scenarios.iter().map(|one| one.seconds).sum() });
         }
         Ok(())
     }
@@ -220,6 +257,8 @@ impl Examination<'_> {
     }
 
     fn take(&mut self, mode: Mode, run: &RunRecord) {
+        let time = |one: &ScenarioRecord| ItemTime { item: item(self.args, &one.name, mode), seconds: one.seconds };
+        self.times.extend(run.scenarios.iter().map(time));
         run.scenarios.iter().for_each(|scenario| self.gatherer.scenario(scenario));
         for one in run.not_run.iter().flatten() {
             let scenario = self.scenarios.iter().find(|scenario| scenario.name == one.scenario);
@@ -242,6 +281,10 @@ impl Examination<'_> {
             }
         }
     }
+}
+
+fn item(args: &ConformanceArgs, scenario: &str, mode: Mode) -> WorkItem {
+    WorkItem { scenario: scenario.to_owned(), mode: mode.to_string(), place: ANY_PLACE.to_owned(), seed: args.seed }
 }
 
 fn title(proxy: &ProxyUnderTest) -> String {
@@ -274,40 +317,4 @@ fn scenarios(args: &ConformanceArgs) -> Result<Vec<Scenario>, Exit> {
     let mut scenarios = find::load_all(&all, args.seed)?;
     scenarios.retain(|scenario| scenario.promise.is_some());
     Ok(scenarios)
-}
-
-fn read(path: &Path) -> Result<Card, Exit> {
-    let wrong = |why: String| {
-        Exit::usage(format!("--against: {} is no card of `svclab conformance --json`: {why}", path.display()))
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let card: Card = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    match card.schema_version {
-        conformance::SCHEMA_VERSION => Ok(card),
-        other => {
-            Err(wrong(format!("its schema version is {other}, and this program reads {}", conformance::SCHEMA_VERSION)))
-        }
-    }
-}
-
-fn written(args: &ConformanceArgs, card: &Card) -> Result<(), Exit> {
-    let json = serde_json::to_string_pretty(card).map_err(|error| Exit::unable(error.to_string()))? + "\n";
-    let is_taken = [&args.json, &args.markdown, &args.html].into_iter().flatten().any(|path| path.as_os_str() == "-");
-    if !is_taken {
-        print!("{}", conformance::text(card));
-    }
-    write(args.json.as_deref(), &json)?;
-    write(args.markdown.as_deref(), &conformance::markdown(card))?;
-    write(args.html.as_deref(), &conformance::html(card))
-}
-
-/// Prints the differences and returns whether a promise is newly broken.
-fn differences(card: &Card, before: &Card) -> bool {
-    let changes = conformance::against(card, before);
-    println!("\nagainst the card of {}: {}", before.proxy, if changes.is_empty() { "no difference" } else { "" });
-    for change in &changes {
-        let before = change.before.map_or("not on it", conformance::PromiseVerdict::word);
-        println!("  {} {} ({}): {before} -> {}", change.number, change.id, change.mode, change.now.word());
-    }
-    changes.iter().any(conformance::VerdictChange::is_worse)
 }

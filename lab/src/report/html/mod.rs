@@ -26,7 +26,8 @@ pub fn render(run: &RunRecord) -> String {
         for (number, one) in run.scenarios.iter().enumerate() {
             scenario(html, number, one, are_several);
         }
-        html.leaf("footer", "", "written by svclab run");
+        let shard = run.shard.as_ref().map(|shard| format!(", shard {}", shard.shard())).unwrap_or_default();
+        html.leaf("footer", "", &format!("written by svclab run{shard}"));
     })
 }
 
