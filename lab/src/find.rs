@@ -41,6 +41,11 @@ fn similar(name: &Path) -> Option<String> {
     alike(&wanted, &names.iter().map(String::as_str).collect::<Vec<_>>()).map(str::to_owned)
 }
 
+pub(crate) fn load_one(name: &Path, seed: u64) -> Result<Scenario, Exit> {
+    let files = InputFiles::default();
+    load_from(&files, &scenario(&files, name)?, seed).map_err(|error| Exit::usage(error.to_string()))
+}
+
 /// Loads scenarios; the error has the mistakes of all files.
 pub(crate) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
     load_all_from(&InputFiles::default(), names, seed)
@@ -48,13 +53,34 @@ pub(crate) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Ex
 
 pub(crate) fn load_all_from(files: &InputFiles, names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
     let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
-    for name in names {
-        match load_from(files, &scenario(files, name)?, seed) {
+    for name in expanded(files, names)? {
+        match load_from(files, &scenario(files, &name)?, seed) {
             Ok(scenario) => scenarios.push(scenario),
             Err(error) => mistakes.push(error.to_string()),
         }
     }
     if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
+}
+
+/// Replaces each folder with the scenarios in it, by name; not with those of its folders, which may need a microVM.
+fn expanded(files: &InputFiles, names: &[PathBuf]) -> Result<Vec<PathBuf>, Exit> {
+    let mut expanded = Vec::new();
+    for name in names {
+        if !name.is_dir() || scenario(files, name).is_ok() {
+            expanded.push(name.clone());
+            continue;
+        }
+        let wrong = |error: std::io::Error| Exit::usage(format!("cannot read {}: {error}", name.display()));
+        let entries = std::fs::read_dir(name).map_err(wrong)?.map(|entry| Ok(entry?.path()));
+        let mut found: Vec<PathBuf> = entries.collect::<Result<_, _>>().map_err(wrong)?;
+        found.retain(|file| file.extension().is_some_and(|extension| extension == "yaml") && file.is_file());
+        if found.is_empty() {
+            return Err(Exit::usage(format!("{} has no scenario: no file NAME.yaml", name.display())));
+        }
+        found.sort();
+        expanded.extend(found);
+    }
+    Ok(expanded)
 }
 
 /// Returns `given`, else `$SVCPROXY`; both name a program or a description.

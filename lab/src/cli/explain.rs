@@ -146,7 +146,7 @@ fn in_scenario(args: &ExplainArgs, asked: &AskedCall, file: &Path) -> Result<u8,
     let ProxyUnderTest::Own(proxy) = find::proxy(args.proxy.as_deref(), ObjectSource::Api)? else {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
-    let scenario = find::load_all(&[file.to_owned()], 0)?.remove(0);
+    let scenario = find::load_one(file, 0)?;
     let first = scenario.modes.first().copied().unwrap_or(Mode::Iptables);
     let mode = args.mode.unwrap_or(first);
     let call =

@@ -18,13 +18,12 @@ pub(super) struct ObjectsArgs {
 }
 
 pub(super) fn objects(args: &ObjectsArgs) -> Result<u8, Exit> {
-    for scenario in find::load_all(std::slice::from_ref(&args.file), args.seed)? {
-        if args.configuration {
-            println!("{:#}", scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), None));
-        } else {
-            let store = scenario.initial_objects().map_err(|error| Exit::usage(error.to_string()))?;
-            println!("{:#}", store.list());
-        }
+    let scenario = find::load_one(&args.file, args.seed)?;
+    if args.configuration {
+        println!("{:#}", scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), None));
+    } else {
+        let store = scenario.initial_objects().map_err(|error| Exit::usage(error.to_string()))?;
+        println!("{:#}", store.list());
     }
     Ok(0)
 }

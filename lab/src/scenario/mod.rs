@@ -28,6 +28,7 @@ mod rule_checks;
 pub mod run;
 mod schema;
 pub mod simulated;
+mod tags;
 mod topology;
 pub mod values;
 mod variant;

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use svclab_control_plane::Programs;
 
+use super::choice::ChoiceArgs;
 use super::seeds::Seeds;
 use super::share::ShardArgs;
 use super::target::VmArgs;
@@ -28,7 +29,7 @@ const ASSETS_GIVEN: &str = "$KUBEBUILDER_ASSETS";
 
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub(crate) struct RunArgs {
-    /// Scenario files, or names under scenarios/.
+    /// Scenario files, or names under scenarios/; a folder: all scenarios in it, without those of its folders.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Take the text of the scenarios from this report of --json, as it was when they were run.
@@ -107,6 +108,10 @@ pub(crate) struct RunArgs {
     #[arg(skip)]
     #[serde(skip)]
     pub(crate) share: Option<ShardRecord>,
+    // Other processes get the chosen files.
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) choice: ChoiceArgs,
     #[command(flatten)]
     #[serde(skip)]
     pub(crate) sharding: ShardArgs,
@@ -148,7 +153,7 @@ impl RunArgs {
         if let Some(Sensitivity(skew)) = self.sensitivity {
             scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
         }
-        Ok(scenarios)
+        self.choice.choose(scenarios)
     }
 
     pub(super) fn control_plane(&self) -> Result<Option<Programs>, Exit> {

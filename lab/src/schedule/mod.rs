@@ -9,6 +9,7 @@ pub(crate) mod abilities;
 mod args;
 mod batch;
 pub(crate) mod child;
+mod choice;
 mod every_kernel;
 mod every_mode;
 mod every_seed;

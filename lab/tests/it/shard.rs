@@ -102,6 +102,32 @@ fn merged_cards_of_shards_are_the_card_of_the_whole() {
 }
 
 #[test]
+fn a_folder_is_all_scenarios_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    std::fs::create_dir_all(folder.path().join("own/inner")).unwrap();
+    for (name, to) in
+        [("udp", "own/udp.yaml"), ("hairpin", "own/hairpin.yaml"), ("affinity", "own/inner/affinity.yaml")]
+    {
+        std::fs::copy(root.join(name).with_extension("yaml"), folder.path().join(to)).unwrap();
+    }
+    let ran = |flags: &[&str]| {
+        let usual = ["run", "own", "--simulate", "--mode", "iptables", "--json", "report.json"];
+        ended(&svclab(folder.path(), &[&usual[..], flags].concat()), 0);
+        let report = json(folder.path(), "report.json");
+        let paths = report["scenarios"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap().to_owned());
+        paths.collect::<Vec<_>>()
+    };
+    assert_eq!(ran(&[]), ["own/hairpin.yaml", "own/udp.yaml"]);
+    assert_eq!(ran(&["--tag", "udp"]), ["own/udp.yaml"]);
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let empty = svclab(folder.path(), &["run", "empty", "--simulate"]);
+    ended(&empty, 2);
+    assert!(err(&empty).contains("empty has no scenario"), "{}", err(&empty));
+    ended(&svclab(folder.path(), &["objects", "own"]), 2);
+}
+
+#[test]
 fn a_shard_without_work_ends_well_and_its_report_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let command = ["run", "hairpin", "--simulate", "--mode", "iptables", "--json", "report.json"];

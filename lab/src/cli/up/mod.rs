@@ -46,8 +46,7 @@ pub(super) struct UpArgs {
 }
 
 pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
-    let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed.one()?)?;
-    let scenario = scenarios.remove(0);
+    let scenario = find::load_one(&args.file, args.lab.seed.one()?)?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
     let job = Job { scenario: &scenario, mode: mode(args, &scenario)?, foreign: proxy.is_foreign() };
     // Inside the sandbox the kernel is already chosen.
