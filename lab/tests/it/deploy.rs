@@ -1,4 +1,4 @@
-//! `deploy/auditor/` and the kubectl plugin fit the program.
+//! `deploy/auditor/`, `deploy/lab-job/` and the kubectl plugin fit the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Container, Namespace, PodSpec};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -179,6 +180,55 @@ fn the_monitor_selects_the_auditors() {
     assert!(built.only("PrometheusRule").to_string().contains(&job), "{job}");
     let dashboard = &built.files["svclab-auditor-dashboard"]["dashboard.json"];
     assert!(dashboard.contains(&job), "{job}");
+}
+
+/// `deploy/lab-job`: a pod's command, with the index of a pod, runs its shard and has a status that the Job takes for success.
+#[test]
+fn each_pod_of_the_job_runs_its_shard() {
+    let folder = root().join("deploy/lab-job");
+    let built = build(&folder);
+    if let Some(documents) = kustomize::by_kubectl(&folder) {
+        let sorted = |all: &[Value]| all.iter().map(Value::to_string).collect::<BTreeSet<_>>();
+        assert_eq!(sorted(&documents), sorted(&built.documents));
+    }
+    let namespace: Namespace = typed(built.only("Namespace"));
+    let job: Job = typed(built.only("Job"));
+    assert_eq!(job.metadata.namespace, namespace.metadata.name);
+    let spec = job.spec.unwrap();
+    assert_eq!(spec.completion_mode.as_deref(), Some("Indexed"));
+    let [container] = &spec.template.spec.unwrap().containers[..] else { panic!("one container") };
+    assert_eq!(container.image.as_deref(), Some(kustomize::published("svclab-lab").as_str()));
+    let value =
+        |name: &str| container.env.iter().flatten().find(|one| one.name == name).unwrap().value.clone().unwrap();
+    let shards = value("SHARDS");
+    assert_eq!(spec.completions.map(|number| number.to_string()), Some(shards.clone()));
+    assert_eq!(container.command.as_deref(), Some(&["/bin/sh", "-c"].map(str::to_owned)[..]));
+    let [script] = container.args.as_deref().unwrap() else { panic!("one argument") };
+
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    assert!(script.contains("2>/dev/termination-log"));
+    let script = script.replace("/dev/termination-log", log.to_str().unwrap());
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_svclab"), directory.path().join("svclab")).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let run = |index: &str, scenarios: &str| {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &script]).env("PATH", &path).env("JOB_COMPLETION_INDEX", index);
+        command.env("SHARDS", &shards).env("SCENARIOS", scenarios);
+        finish(command, Duration::from_secs(100))
+    };
+    let mut ran = 0;
+    for index in ["0", "7"] {
+        // Simulated, because the program and not the kernel is tested here.
+        let output = run(index, "hairpin udp --simulate");
+        assert!(output.status.success(), "{}", std::fs::read_to_string(&log).unwrap());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["shard"]["number"], index.parse::<u64>().unwrap() + 1);
+        ran += report["scenarios"].as_array().unwrap().len();
+    }
+    assert!(ran < 8, "a shard is a part of both scenarios in four modes");
+    assert!(!run("0", "no-such-scenario").status.success());
+    assert!(std::fs::read_to_string(&log).unwrap().contains("no-such-scenario"));
 }
 
 #[test]

@@ -170,6 +170,13 @@ fn the_action_passes_its_inputs_to_the_lab() {
         assert!(value(&words, flag)[0].starts_with(&reports), "{words:?}");
     }
 
+    let words = run(&[("SHARD", "3/16"), ("SCENARIOS", "hairpin")]);
+    assert_eq!((words[0].as_str(), value(&words, "--shard")), ("run", vec!["3/16".to_owned()]));
+    fs::create_dir_all(at("reports/shard-1")).unwrap();
+    fs::write(at("reports/shard-1/report.json"), "{}").unwrap();
+    let words = run(&[("MERGE", "reports")]);
+    assert_eq!((words[0].as_str(), words[words.len() - 1].as_str()), ("merge", "reports/shard-1/report.json"));
+
     let all = run(&[]);
     let files = |path: &Path| {
         path.read_dir()
@@ -236,11 +243,40 @@ fn the_actions_steps_use_all_inputs() {
     }
 }
 
+/// Shards and merge of the workflow give the action's inputs, and the merge finds the shards' reports.
+#[test]
+fn the_workflow_of_shards_merges_all_of_them() {
+    let (workflow, action) = (yaml(".github/workflows/shards.yml"), yaml("action.yml"));
+    let steps = |job: &str| workflow["jobs"][job]["steps"].as_array().unwrap().clone();
+    let with = |job: &str, uses: &str| {
+        let step =
+            steps(job).into_iter().rev().find(|step| step["uses"].as_str().is_some_and(|one| one.starts_with(uses)));
+        step.unwrap()["with"].clone()
+    };
+    for job in ["shard", "merge"] {
+        for input in with(job, "./").as_object().unwrap().keys() {
+            assert!(action["inputs"][input].is_object(), "{job}: {input}");
+        }
+    }
+    let numbers = workflow["jobs"]["shard"]["strategy"]["matrix"]["number"].as_array().unwrap();
+    assert!(numbers.iter().enumerate().all(|(at, number)| *number == at + 1), "{numbers:?}");
+    let shard = with("shard", "./");
+    assert_eq!(shard["shard"], "${{ matrix.number }}/${{ strategy.job-total }}");
+    let reports = with("merge", "actions/download-artifact");
+    assert_eq!((&shard["artifact"], &reports["pattern"]), (&"shard-${{ matrix.number }}".into(), &"shard-*".into()));
+    assert_eq!(reports["path"], with("merge", "./")["merge"]);
+}
+
 /// Foreign actions are pinned; scripts and recipes in workflows exist.
 #[test]
 fn workflows_name_existing_scripts_and_recipes() {
     let just = fs::read_to_string(root().join("Justfile")).unwrap();
-    for file in [".github/workflows/ci.yml", ".github/workflows/release.yml", "action.yml"] {
+    for name in ["ci", "release", "shards"]
+        .map(|name| format!(".github/workflows/{name}.yml"))
+        .iter()
+        .chain([&"action.yml".to_owned()])
+    {
+        let file = name.as_str();
         let workflow = yaml(file);
         let mut steps: Vec<&Value> = workflow["runs"]["steps"].as_array().into_iter().flatten().collect();
         for (name, job) in workflow["jobs"].as_object().into_iter().flatten() {
@@ -257,7 +293,8 @@ fn workflows_name_existing_scripts_and_recipes() {
         }
         assert!(!steps.is_empty());
         for step in steps {
-            if let Some(uses) = step["uses"].as_str() {
+            // The action of this repository is tested above.
+            if let Some(uses) = step["uses"].as_str().filter(|uses| *uses != "./") {
                 let (_, commit) = uses.split_once('@').unwrap();
                 assert!(commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{file}: {uses}");
             }
