@@ -15,7 +15,7 @@ use crate::scenario::PATIENCE;
 use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
 use crate::schedule::{LabArgs, abilities, guest, runtime, signals, stopped, value_name};
-use crate::shard::{ANY_PLACE, Shard, Times, WorkItem, divide};
+use crate::shard::{ANY_PLACE, Shard, WorkItem, divide};
 
 /// A microVM may take this many times the soak's duration, plus [`BESIDES`] for everything but the changes.
 const SLOWER: u32 = 3;
@@ -125,8 +125,7 @@ fn each_seed(args: &SoakArgs) -> Result<u8, Exit> {
     let place = args.kernel.clone().unwrap_or_else(|| ANY_PLACE.to_owned());
     let item = |seed| WorkItem { scenario: "soak".to_owned(), mode: args.mode.to_string(), place: place.clone(), seed };
     let items: Vec<WorkItem> = args.lab.seed.each().map(item).collect();
-    // All soaks take the same time.
-    let divided = divide(&items, of, Some(&Times::default()), true);
+    let divided = divide(&items, of, None, true);
     let seeds: Vec<u64> = divided.iter().filter(|one| one.shard == number).map(|one| one.item.seed).collect();
     let names: Vec<String> = seeds.iter().map(u64::to_string).collect();
     println!("shard {number}/{of}: {} of {} seeds: {}", seeds.len(), items.len(), names.join(", "));

@@ -23,7 +23,7 @@ pub(crate) struct ShardArgs {
     /// makes one report of theirs.
     #[arg(long, value_name = "I/N")]
     pub(crate) shard: Option<Shard>,
-    /// Divide the work by the times in this earlier JSON report, the same for all shards [default: by a hash, regardless of times].
+    /// Divide the work by the times in this earlier JSON report, the same for all shards [default: by a hash, and several seeds in turn].
     #[arg(long, value_name = "REPORT", requires = "shard")]
     pub(crate) balance: Option<PathBuf>,
 }
