@@ -71,7 +71,9 @@ async fn the_relay_takes_requests_of_http_2() {
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
-    let request = hyper::Request::get(format!("https://{address}/version")).body(String::new()).unwrap();
+    let token = format!("Bearer {}", relayed.kubeconfig().token.unwrap());
+    let request = hyper::Request::get(format!("https://{address}/version")).header("Authorization", token);
+    let request = request.body(String::new()).unwrap();
     assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
 }
 

@@ -84,8 +84,8 @@ fn with_first_rule(kind: &str, table: &str, rule: &str) -> Report {
 
 #[test]
 fn a_foreign_rule_is_the_cause_of_what_it_breaks() {
-    let masquerade = "-A POSTROUTING ! -s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE";
-    let report = with_first_rule("no other program", "nat", masquerade);
+    let masquerade = "! -s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE";
+    let report = with_first_rule("no other program", "nat", &format!("-A POSTROUTING {masquerade}"));
     let found: Vec<_> = report.wrong().map(|finding| (finding.kind, finding.services.join(", "))).collect();
     assert_eq!(found, [("source", "default/svc-1".to_owned())], "only policy Local keeps the source");
     assert!(report.wrong().all(|finding| finding.cause.contains(masquerade)), "{:?}", report.findings);
