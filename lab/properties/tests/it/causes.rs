@@ -49,7 +49,7 @@ fn a_policy_and_another_programs_rule_are_one_finding_each() {
         ("-A FORWARD", "-A cali-FORWARD -p tcp -j DROP\n-A FORWARD -j cali-FORWARD\n-A FORWARD"),
     ]));
     assert!(rule.cause.starts_with("a rule of Calico catches it: "), "{}", rule.cause);
-    assert!(rule.cause.contains("-A cali-FORWARD"), "{}", rule.cause);
+    assert!(rule.cause.contains("rule 1 of chain cali-FORWARD in table filter"), "{}", rule.cause);
 }
 
 /// Another program's mark excuses the proxy's masquerade only if it is the masquerade mark.

@@ -121,7 +121,11 @@ fn dropped_neighbour_discovery_is_the_cause() {
         audited(&Snapshot { nft_v6: rules, ..healthy.clone() })
     };
     let all = with("-A INPUT -p ipv6-icmp -j DROP");
-    assert!(all.wrong().any(|finding| finding.cause.contains("-A INPUT -p ipv6-icmp -j DROP")), "{:?}", kinds(&all));
+    assert!(
+        all.wrong().any(|finding| finding.cause.contains("of chain INPUT in table filter: -p ipv6-icmp -j DROP")),
+        "{:?}",
+        kinds(&all)
+    );
     let half = with("-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type 135 -j DROP");
     assert!(!half.not_judged.is_empty(), "{:?}", kinds(&half));
     assert!(with("-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type 133 -j DROP").is_clean());

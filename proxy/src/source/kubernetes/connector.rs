@@ -107,10 +107,13 @@ impl ApiConnection {
         let turn = if is_open() { None } else { timeout(OPENING, self.opening.turn.lock()).await.ok() };
         let _turn = turn.filter(|_| !is_open());
         let answer = answer.await;
-        if answer.is_ok() {
-            self.opening.is_open.store(true, Ordering::Release);
-        }
+        self.opening.is_open.store(answer.is_ok(), Ordering::Release);
         answer
+    }
+
+    /// Says that an answer broke off: the next requests open the connection anew, one ahead of the others.
+    pub(super) fn broke(&self) {
+        self.opening.is_open.store(false, Ordering::Release);
     }
 
     /// Waits until the rate limit allows a request.

@@ -202,6 +202,9 @@ impl Reflector {
             }
             let mut progress = WatchProgress::default();
             let outcome = self.watch(&connection, seen, (failure_log, backoff, &mut progress), updates).await;
+            if let Err(Failure::Broken(_)) = outcome {
+                connection.broke();
+            }
             self.judge(&progress, outcome).map(|()| progress)
         }
         .await;

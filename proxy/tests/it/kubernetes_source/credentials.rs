@@ -91,17 +91,24 @@ async fn each_access_error_is_one_log_line_and_needs_no_restart() {
 async fn all_requests_share_a_connection_if_the_server_speaks_http_2() {
     for (protocols, connections) in [(&["h2", "http/1.1"][..], 1), (&["http/1.1"], 3)] {
         let authority = authority_speaking(protocols);
-        let api = ScriptedApi::start(Some(authority.acceptor)).await;
+        let mut api = ScriptedApi::start(Some(authority.acceptor)).await;
         api.put(SERVICES, service("a", 80));
         let directory = tempfile::tempdir().unwrap();
         let path = kubeconfig(directory.path(), &api, &authority.pem, "token");
         let access = by(Access::new(Some(path), None));
         let mut source = KubernetesSource::start(access, "n1", &timing(), &SourceReports::default());
         assert_eq!(reported(&next(&mut source).await), ["default/a 80"]);
-        until("all watches", || [SERVICES, SLICES, NODES].iter().all(|kind| api.asked("watch", kind).0 > 0)).await;
-        api.put(SERVICES, service("a", 81));
-        assert_eq!(reported(&next(&mut source).await), ["default/a 81"]);
-        assert_eq!(api.world.lock().unwrap().connections, connections, "{protocols:?}");
+        for (round, port) in [(1, 81), (2, 82)] {
+            let all = || [SERVICES, SLICES, NODES].iter().all(|kind| api.asked("watch", kind).0 >= round);
+            until("all watches", all).await;
+            api.put(SERVICES, service("a", port));
+            assert_eq!(reported(&next(&mut source).await), [format!("default/a {port}")]);
+            assert_eq!(api.world.lock().unwrap().connections, round * connections, "{protocols:?}");
+            // Breaks all connections; the old listener is gone when its task was run once more.
+            api.down();
+            tokio::task::yield_now().await;
+            api.up().await;
+        }
     }
 }
 
