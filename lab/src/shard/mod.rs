@@ -24,7 +24,7 @@ pub const ANY_PLACE: &str = "auto";
 pub struct WorkItem {
     pub scenario: String,
     pub mode: String,
-    /// The kernel as the command has it, or the folder of the proxy's version.
+    /// What `--kernel` says, or, in a matrix, the folder of the proxy's version.
     pub place: String,
     pub seed: u64,
 }

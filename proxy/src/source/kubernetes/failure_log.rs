@@ -178,7 +178,6 @@ fn refused(kind: ObjectKind, status: &Status) -> (FailureClass, String) {
 fn connection(error: &kube::Error) -> (FailureClass, String) {
     let innermost = one_line(&innermost(error).to_string());
     match error {
-        kube::Error::Auth(_) => (FailureClass::Credentials, format!("no credentials to show: {innermost}")),
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => (FailureClass::Nonsense, innermost),
         _ if innermost.contains("certificate") => {
             (FailureClass::Certificate, format!("its certificate is not trusted: {innermost}"))

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use svcproxy::source::{Access, KubernetesSource, SourceReports};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
 use crate::kubernetes_source::support::{CapturedLog, access, by, next, reported, service, timing, until};
@@ -108,6 +109,66 @@ async fn all_requests_share_a_connection_if_the_server_speaks_http_2() {
             api.down();
             tokio::task::yield_now().await;
             api.up().await;
+        }
+    }
+}
+
+/// As in the kubeconfigs of k3s: files, or base64 in the kubeconfig itself.
+#[tokio::test]
+async fn a_client_certificate_is_shown() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = parameters.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::new(parameters, key);
+    let signed = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        (certificate, key)
+    };
+    let ((server, server_key), (client, client_key)) = (signed("127.0.0.1"), signed("svcproxy"));
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
+    let config = config.with_client_cert_verifier(verifier).with_single_cert(vec![server.der().clone()], private);
+    let api = ScriptedApi::start(Some(TlsAcceptor::from(Arc::new(config.unwrap())))).await;
+    api.put(SERVICES, service("a", 80));
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    std::fs::write(directory.path().join("client.pem"), client.pem()).unwrap();
+    std::fs::write(directory.path().join("client.key"), client_key.serialize_pem()).unwrap();
+    let base64 = |text: &str| data_encoding::BASE64.encode(text.as_bytes());
+    let data = json!({"client-certificate-data": base64(&client.pem()),
+        "client-key-data": base64(&client_key.serialize_pem())});
+    let files = json!({"client-certificate": "client.pem", "client-key": "client.key"});
+    let trusted = json!({"certificate-authority-data": base64(&ca.pem())});
+    for (user, authority, is_accepted) in [
+        (&files, &trusted, true),
+        (&data, &trusted, true),
+        (&data, &json!({"insecure-skip-tls-verify": true}), true),
+        (&json!({}), &trusted, false),
+    ] {
+        let mut cluster = authority.clone();
+        cluster["server"] = format!("https://{}", api.address).into();
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&path, text.to_string()).unwrap();
+        let (log, _guard) = CapturedLog::start();
+        let access = by(Access::new(Some(path.clone()), None));
+        let mut source = KubernetesSource::start(access, "n1", &timing(), &SourceReports::default());
+        if is_accepted {
+            assert_eq!(reported(&next(&mut source).await), ["default/a 80"], "{text}");
+        } else {
+            until("the refusal", || log.lines().iter().any(|line| line.starts_with("WARN"))).await;
+            assert_eq!(api.asked("list", SERVICES).0, 3, "{:?}", log.lines());
         }
     }
 }
