@@ -14,6 +14,7 @@ use super::balancer::LoadBalancer;
 use super::host::{self, HostRole, NODES, NodeNetwork, SECOND};
 use super::pod::{Pod, PodSite};
 use super::{Cluster, ClusterError, Node, validate};
+use crate::traffic::source_ports::SourcePorts;
 
 async fn namespace(name: &str, isolation: Isolation) -> Result<Arc<Namespace>, ClusterError> {
     let made = Namespace::create(name, isolation).await;
@@ -97,5 +98,6 @@ pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         client_routes: tokio::sync::Mutex::default(),
         changing: tokio::sync::Mutex::default(),
         fabric: switch,
+        source_ports: SourcePorts::default(),
     })
 }

@@ -61,6 +61,7 @@ use process::{ExecOutput, ProcessHandle, ProcessSpec};
 use svclab_spec::{ClusterSpec, NodeSpec, PodSpec};
 
 use crate::traffic::probe::ClusterHost;
+use crate::traffic::source_ports::SourcePorts;
 
 /// The xtables lock (`XT_LOCK_NAME` of iptables' `configure.ac`).
 const IPTABLES_LOCK: &str = "/run/xtables.lock";
@@ -79,6 +80,7 @@ pub struct Cluster {
     /// Held while pods or load-balancer addresses change.
     changing: tokio::sync::Mutex<()>,
     fabric: NodeNetwork,
+    source_ports: SourcePorts,
 }
 
 struct Node {

@@ -34,7 +34,11 @@ impl Cluster {
     }
 
     fn origin(&self, place: &ClusterHost) -> Result<ProbeOrigin, ClusterError> {
-        Ok(ProbeOrigin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
+        Ok(ProbeOrigin {
+            namespace: self.namespace(place)?,
+            control: Arc::clone(&self.fabric.namespace),
+            source_ports: self.source_ports.clone(),
+        })
     }
 
     /// Sends a probe. Network failures are a [`ProbeOutcome`]; an error means that the lab could not send the probe.

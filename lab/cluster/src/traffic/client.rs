@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use svclab_netns::NetnsError;
 use svclab_netns::dscp::set_dscp;
-use svclab_netns::namespace::Namespace;
 use svclab_netns::sockets;
 use svclab_spec::Protocol;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -18,6 +17,8 @@ use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome, RESET};
 
 const WHO: &str = "who?";
+/// How many ports a probe tries after its first: listening sockets of the host, such as a proxy's, may have some.
+const OTHER_PORTS: usize = 64;
 /// The longest UDP datagram, in bytes.
 pub(super) const MAX_DATAGRAM: usize = 1 << 16;
 
@@ -57,7 +58,7 @@ pub(crate) async fn connect(
     origin: ProbeOrigin,
     probe: &Probe,
 ) -> Result<Result<ProbeConnection, ProbeOutcome>, NetnsError> {
-    let socket = stream_socket(&origin.namespace, probe).await?;
+    let socket = stream_socket(&origin, probe).await?;
     let (mut opened, start) = (None, Instant::now());
     let accepted = async {
         match socket.connect(probe.to).await {
@@ -76,7 +77,7 @@ pub(crate) async fn connect(
 }
 
 async fn send_stream(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
-    let socket = stream_socket(&origin.namespace, probe).await?;
+    let socket = stream_socket(origin, probe).await?;
     // A reset leaves no TIME_WAIT, so the source port is reusable at once.
     socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
     let (mut client, start) = (None, Instant::now());
@@ -151,24 +152,28 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
     Ok(ProbeOutcome { answer, client, took: start.elapsed() })
 }
 
-async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
-    let bind = source(probe);
+/// Returns a bound socket. Without a `source_port` of the probe it takes the next of the origin that is free.
+async fn stream_socket(origin: &ProbeOrigin, probe: &Probe) -> Result<TcpSocket, NetnsError> {
+    let (namespace, mut bind) = (&origin.namespace, source(probe));
     let (protocol, to, dscp) = (probe.protocol, probe.to, probe.dscp);
-    let attempt = format!("binding a {protocol} socket to {bind} in {}", namespace.name());
-    let chosen = probe.source_address.is_some() || probe.source_port.is_some();
-    namespace
-        .run(move || {
+    let mut others = if probe.source_port.is_some() { 0 } else { OTHER_PORTS };
+    loop {
+        bind.set_port(probe.source_port.unwrap_or_else(|| origin.source_ports.next()));
+        let made = namespace.run(move || -> io::Result<TcpSocket> {
             let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
             set_dscp(&socket, to, dscp)?;
-            // Otherwise does not bind: a port that the kernel chooses at connect can be shared between destinations.
-            if chosen {
-                socket.set_reuseaddr(true)?;
-                socket.bind(bind)?;
-            }
+            socket.set_reuseaddr(true)?;
+            socket.bind(bind)?;
             Ok(socket)
-        })
-        .await?
-        .map_err(NetnsError::io(attempt))
+        });
+        match made.await? {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && others > 0 => others -= 1,
+            made => {
+                let attempt = format!("binding a {protocol} socket to {bind} in {}", namespace.name());
+                return made.map_err(NetnsError::io(attempt));
+            }
+        }
+    }
 }
 
 pub(super) fn source(probe: &Probe) -> SocketAddr {

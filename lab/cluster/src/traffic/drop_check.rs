@@ -16,6 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use super::probe::ProbeAnswer;
+use super::source_ports::SourcePorts;
 
 /// A control may take the time limit divided by this.
 const LIMIT_SHARE: u32 = 4;
@@ -27,6 +28,7 @@ pub(crate) struct ProbeOrigin {
     pub(crate) namespace: Arc<Namespace>,
     /// The control requests' namespace, without rules.
     pub(crate) control: Arc<Namespace>,
+    pub(crate) source_ports: SourcePorts,
 }
 
 /// Waits for an answer; returns [`ProbeAnswer::TimedOut`] if a control's reply arrives first.

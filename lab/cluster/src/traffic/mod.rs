@@ -8,4 +8,5 @@ mod http_echo;
 pub(crate) mod port_scan;
 pub mod probe;
 pub mod servers;
+pub(crate) mod source_ports;
 pub mod stray_segment;
