@@ -266,6 +266,8 @@ impl StartedProxy {
         opening: oneshot::Receiver<anyhow::Result<OpenedMode<M>>>,
         source: impl FnOnce(&StartedProxy) -> Result<S, SourceError>,
     ) -> anyhow::Result<()> {
+        // The lists are on their way while the tables are opened.
+        let source = source(&self)?;
         // `/livez` reports a hanging command.
         let busy = Family::ALL.map(|family| self.health.busy(family));
         let usable = tokio::select! {
@@ -279,7 +281,7 @@ impl StartedProxy {
         }
         let runners = self.runners(usable.proxies, usable.nft)?;
         usable.metrics.into_iter().try_for_each(|one| self.metrics.register(one))?;
-        let source = AwaitPodCidr::new(source(&self)?, &self.config);
+        let source = AwaitPodCidr::new(source, &self.config);
         self.metrics.register(source.skipped().metric()?)?;
         self.events.record(starting(self.config.mode));
         let StartedProxy { config, shares, stop, metrics, health, servers: _servers, events } = self;

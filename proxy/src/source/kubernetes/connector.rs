@@ -1,5 +1,6 @@
 //! All watches share one client. A thread of its own reads files and runs the plugin, so a hang delays nothing else.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use hyper::{Method, Request, Response};
+use hyper_util::client::legacy::connect::capture_connection;
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::Mutex as AsyncMutex;
@@ -95,19 +97,38 @@ pub(super) struct ApiConnection {
 
 impl ApiConnection {
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
-        self.in_turn(self.client.send(request)).await
+        self.in_turn(request, |request| self.client.send(request)).await
     }
 
     pub(super) async fn request_text(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
-        self.in_turn(self.client.request_text(request)).await
+        self.in_turn(request, |request| self.client.request_text(request)).await
     }
 
-    async fn in_turn<T>(&self, answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    /// Sends a request; while no connection is open, no other one begins until this one has its connection.
+    async fn in_turn<B, T, A: Future<Output = Result<T, kube::Error>>>(
+        &self,
+        mut request: Request<B>,
+        send: impl FnOnce(Request<B>) -> A,
+    ) -> Result<T, kube::Error> {
+        let mut connection = capture_connection(&mut request);
+        let mut answer = pin!(send(request));
         let is_open = || self.opening.is_open.load(Ordering::Acquire);
         let turn = if is_open() { None } else { timeout(OPENING, self.opening.turn.lock()).await.ok() };
-        let _turn = turn.filter(|_| !is_open());
-        let answer = answer.await;
-        self.opening.is_open.store(answer.is_ok(), Ordering::Release);
+        let turn = turn.filter(|_| !is_open());
+        let early = tokio::select! {
+            biased;
+            answer = &mut answer => Some(answer),
+            _ = connection.wait_for_connection_metadata() => None,
+        };
+        self.opening.is_open.store(early.as_ref().is_none_or(Result::is_ok), Ordering::Release);
+        drop(turn);
+        let answer = match early {
+            Some(answer) => answer,
+            None => answer.await,
+        };
+        if answer.is_err() {
+            self.broke();
+        }
         answer
     }
 
