@@ -1,5 +1,6 @@
 //! The guest's serial line, shared with kernel messages. Marked lines: `svclab> TEXT` is progress, `svclab= NAME
-//! BASE64` a piece of a result, `svclab! STATUS LENGTH` the end, with the bytes of all results.
+//! BASE64` a piece of a result, `svclab! STATUS LENGTH` the end, with the bytes of all results. A kernel message may
+//! precede or follow a marked line on the same line.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -67,9 +68,11 @@ impl Console {
         }
         if let Some((name, piece)) = line.split_once(PIECE).and_then(|(_, rest)| rest.split_once(' ')) {
             // The final count of bytes reveals a damaged piece.
+            let piece = start_of(piece, |letter| letter.is_ascii_alphanumeric() || "+/=".contains(letter));
             let bytes = BASE64.decode(piece.as_bytes()).unwrap_or_default();
             self.results.entry(name.to_owned()).or_default().extend(bytes);
         } else if let Some((status, length)) = line.split_once(END).and_then(|(_, rest)| rest.split_once(' ')) {
+            let length = start_of(length, |letter| letter.is_ascii_digit());
             self.ended = status.parse().ok().zip(length.parse().ok());
         } else {
             // Kept separately, because register dumps fill the last lines.
@@ -110,6 +113,11 @@ impl Console {
     }
 }
 
+/// Returns the start of a text, up to a kernel message, whose first letter is `[`.
+fn start_of(text: &str, is_part: impl Fn(char) -> bool) -> &str {
+    text.find(|letter| !is_part(letter)).map_or(text, |end| &text[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +143,17 @@ mod tests {
         assert_eq!(progress, ["ok it answers"]);
         assert_eq!(console.ended(), Some(Ended { status: 1, results: files }));
         assert_eq!(console.tail(), "  [    0.1] the kernel says something\n  ok it answers\n");
+    }
+
+    #[test]
+    fn a_kernel_message_on_the_same_line_damages_no_result() {
+        let (files, line) = sent();
+        let text = String::from_utf8(line).unwrap();
+        let marked = text.lines().map(|line| format!("[  1.0] before{line}[  272.3] IPVS: rr: no destination\n"));
+        let mut console = Console::default();
+        let progress = console.feed(marked.collect::<String>().as_bytes());
+        assert_eq!(progress, ["ok it answers[  272.3] IPVS: rr: no destination"]);
+        assert_eq!(console.ended(), Some(Ended { status: 1, results: files }));
     }
 
     #[test]

@@ -27,10 +27,15 @@ pub(super) fn send(scenario: &str, step: &StepReport) {
 pub(super) struct GuestSteps(Vec<GuestStep>);
 
 impl GuestSteps {
+    /// Takes the step of a line of the serial console, which may share the line with messages of the kernel. Returns
+    /// whether the line has a step.
     pub(super) fn take(&mut self, line: &str) -> bool {
-        let arrived = line.strip_prefix(MARK).and_then(|text| serde_json::from_str(text).ok());
-        let is_step = arrived.is_some();
-        self.0.extend(arrived);
+        let step = line.split_once(MARK).and_then(|(_, after)| {
+            let mut values = serde_json::Deserializer::from_str(after).into_iter();
+            values.next()?.ok()
+        });
+        let is_step = step.is_some();
+        self.0.extend(step);
         is_step
     }
 
@@ -49,6 +54,34 @@ impl GuestSteps {
             report.took += took;
             let summary = record.summary.clone();
             report.steps.push(StepReport { summary, took, ..step.report(record.step_verdict()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_shares_its_line_with_a_message_of_the_kernel_is_read() {
+        let step = StepRecord { name: "a {\"brace\"} [1] svclab-step".into(), line: 7, ..StepRecord::default() };
+        let sent = serde_json::to_string(&GuestStep { scenario: "hairpin".into(), step: step.clone() }).unwrap();
+        let line = format!("{MARK}{sent}");
+        for (line, is_step) in [
+            (line.clone(), true),
+            (format!("{line}[  272.3] IPVS: rr: FWM 5 - no destination"), true),
+            (format!("[  272.3] IPVS: ftp: loaded{line}"), true),
+            (format!("[  1.0] a {line}[  1.1] b"), true),
+            (format!("{line}\r"), true),
+            (line[..line.len() - 1].to_owned(), false),
+            (format!("{MARK}[  272.3] IPVS: {sent}"), false),
+            ("  ok   svclab-step is a word of this name".to_owned(), false),
+            (String::new(), false),
+        ] {
+            let mut steps = GuestSteps::default();
+            assert_eq!(steps.take(&line), is_step, "{line}");
+            let taken: Vec<&StepRecord> = steps.0.iter().map(|one| &one.step).collect();
+            assert_eq!(taken, if is_step { vec![&step] } else { vec![] }, "{line}");
         }
     }
 }
