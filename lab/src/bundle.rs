@@ -31,7 +31,7 @@ pub struct BundleStep {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedStep {
-    /// The step's number, from 1.
+    /// The step's number, from 1; 0: the start.
     pub number: usize,
     pub name: String,
     pub line: usize,
@@ -73,7 +73,10 @@ impl BundleStep {
     pub fn directory(&self) -> String {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         let name: String = self.name.chars().map(|letter| if is_plain(letter) { letter } else { '-' }).collect();
-        format!("{name}-{}-step{}", self.mode, self.step.number)
+        match self.step.number {
+            0 => format!("{name}-{}-start", self.mode),
+            number => format!("{name}-{}-step{number}", self.mode),
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::find;
 use crate::mode::Mode;
 use crate::report::ScenarioReport;
 use crate::scenario::run::{EvidenceLevel, NoProgress, ObjectSource, ProxyUnderTest, RunOptions};
-use crate::scenario::{self, IptablesVariant, PATIENCE, Scenario};
+use crate::scenario::{self, IptablesVariant, Scenario};
 use crate::schedule::output::{self, write_json};
-use crate::schedule::{excuse, runtime, stopped};
+use crate::schedule::{Starts, excuse, runtime, stopped};
 
 /// How long the idle proxies are observed after the first scenario in each mode, unless it has an `idle` step.
 const REST: Duration = Duration::from_secs(10);
@@ -38,9 +38,10 @@ pub(super) struct CompareArgs {
     /// Decides cluster IPs and node ports that a scenario leaves open.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
-    #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
-    patience: u64,
+    /// The most that a failing step waits, in milliseconds: for an answer, for nodes of the load balancer, for rules of a proxy
+    /// that does not report what it has applied [default: 5 s, 15 s and 10 s]. A step's own `timeout` and `eventually` stay.
+    #[arg(long, value_name = "MS")]
+    patience: Option<u64>,
     /// Write the comparison and both reports as JSON (`-`: to standard output, in place of the text).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -97,14 +98,16 @@ fn names(args: &CompareArgs, [a, b]: &[ProxyUnderTest; 2]) -> [String; 2] {
 
 async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTest; 2]) -> ProxyComparison {
     let mut comparison = ProxyComparison { names: names(args, proxies), ..ProxyComparison::default() };
+    let mut starts = [Starts::default(), Starts::default()];
     for scenario in scenarios {
         for mode in scenario.modes.iter().copied().filter(|mode| args.mode.contains(mode)) {
-            let excused = proxies.iter().zip(&comparison.names).find_map(|(proxy, proxy_name)| {
-                let reason = excuse(proxy, &scenario.name, mode)?;
+            let named = proxies.iter().zip(&comparison.names).zip(&starts);
+            let excused = named.map(|((proxy, proxy_name), starts)| {
+                let reason = excuse(proxy, &scenario.name, mode).or_else(|| starts.refusal(scenario, mode))?;
                 let (scenario, mode) = (scenario.name.clone(), mode.to_string());
                 Some(Excused { scenario, mode, proxy: proxy_name.clone(), reason })
             });
-            if let Some(excused) = excused {
+            if let Some(excused) = excused.flatten().next() {
                 comparison.excused.push(excused);
                 continue;
             }
@@ -113,6 +116,7 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTe
             let rest = if first { REST } else { Duration::ZERO };
             let a = one(args, scenario, mode, a, &comparison.names[0], rest).await;
             let b = one(args, scenario, mode, b, &comparison.names[1], rest).await;
+            starts.iter_mut().zip([&a, &b]).for_each(|(starts, report)| starts.record(scenario, mode, report));
             comparison.pairs.push(Pair { a, b });
         }
     }
@@ -135,7 +139,7 @@ async fn one(
         variant: args.iptables_variant,
         source: ObjectSource::Api,
         control_plane: None,
-        patience: Duration::from_millis(args.patience),
+        patience: args.patience.map(Duration::from_millis),
         keep_going: true,
         measure: Some(rest),
         machine: None,

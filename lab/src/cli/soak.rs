@@ -11,7 +11,6 @@ use crate::exit::{Exit, FAILED, UNABLE, status_of};
 use crate::find;
 use crate::mode::Mode;
 use crate::report::TestedProxy;
-use crate::scenario::PATIENCE;
 use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
 use crate::schedule::{LabArgs, abilities, guest, runtime, signals, stopped, value_name};
@@ -69,7 +68,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         variant: args.lab.iptables_variant,
         source: args.lab.source,
         control_plane: None,
-        patience: PATIENCE,
+        patience: None,
         keep_going: false,
         breaks: Vec::new(),
         evidence: EvidenceLevel::Nothing,

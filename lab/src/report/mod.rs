@@ -127,6 +127,10 @@ pub struct ScenarioReport {
     pub audited: bool,
     pub steps: Vec<StepReport>,
     pub not_started: Option<String>,
+    /// Whether the lab waited to its limit for running proxies to get ready.
+    pub never_ready: bool,
+    /// What a failed start left.
+    pub start_evidence: Option<Evidence>,
     /// Whether this machine prevented the start.
     pub unable: bool,
     pub interrupted: bool,
@@ -266,6 +270,8 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
             step("and again", StepVerdict::Skipped, ""),
         ],
         not_started: None,
+        never_ready: false,
+        start_evidence: None,
         interrupted: false,
         unable: false,
         figures: None,

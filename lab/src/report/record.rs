@@ -88,6 +88,9 @@ pub struct ScenarioRecord {
     pub judged: bool,
     pub unable: bool,
     pub not_started: Option<String>,
+    /// The bundle of a failed start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<PathBuf>,
     pub interrupted: bool,
     pub seconds: f64,
     pub repeat: String,
@@ -216,6 +219,7 @@ impl From<&ScenarioReport> for ScenarioRecord {
             judged: report.judged(),
             unable: report.unable,
             not_started: report.not_started.clone(),
+            bundle: report.start_evidence.as_ref().and_then(|evidence| evidence.bundle.clone()),
             interrupted: report.interrupted,
             seconds: report.took.as_secs_f64(),
             repeat: report.repeat(),

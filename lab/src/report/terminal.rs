@@ -156,6 +156,7 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
     let mut text = String::new();
     if let Some(why) = &report.not_started {
         let _ = writeln!(text, "    not started: {why}");
+        report.start_evidence.iter().for_each(|evidence| evidence_lines(&mut text, evidence));
     }
     if report.interrupted {
         text.push_str("    a signal ended it before its last step\n");

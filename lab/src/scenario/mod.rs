@@ -50,7 +50,7 @@ pub use variant::IptablesVariant;
 pub use warnings::warnings;
 
 use crate::mode::{Mode, Need};
-use file::{Action, Effect, ExpectFile, KernelOnly, StepKey};
+use file::{Action, Effect, ExpectFile, KernelOnly, ProxyFile, StepKey};
 use svclab_apiserver::objects::{Document, Store, StoreOptions, field_position};
 use svclab_spec::ClusterSpec;
 
@@ -157,6 +157,18 @@ impl Scenario {
     /// Overrides smaller `sensitivity` values of all steps that check shares.
     pub fn set_sensitivity(&mut self, skew: f64) {
         self.steps.iter_mut().for_each(|step| step.expect.sensitivity_of_run = Some(skew));
+    }
+
+    /// Whether the start asks nothing unusual of a proxy, beside objects: IPv4, and no settings.
+    pub(crate) fn starts_as_usual(&self) -> bool {
+        let usual = configuration::of(&ProxyFile::default(), &self.cluster, &mut Vec::new());
+        let is_ipv4 = self.cluster.service_cidrs.iter().all(|range| range.addr().is_ipv4());
+        is_ipv4 && self.proxy == usual && self.api_server.is_none() && self.variant.is_none()
+    }
+
+    pub(crate) fn starts_like(&self, other: &Scenario) -> bool {
+        let start = |one: &Scenario| (one.proxy.clone(), one.api_server.clone(), one.variant);
+        start(self) == start(other)
     }
 
     pub fn initial_objects(&self) -> Result<Store, LoadError> {

@@ -19,7 +19,7 @@ use crate::report::terminal::{Detail, Terminal};
 use crate::report::{MicroVm, RunRecord};
 use crate::scenario::run::{Damage, ObjectSource};
 use crate::scenario::values::Sensitivity;
-use crate::scenario::{IptablesVariant, PATIENCE, Scenario};
+use crate::scenario::{IptablesVariant, Scenario};
 use crate::shard::ShardRecord;
 
 /// envtest's variable with the directory of a control plane's programs.
@@ -65,9 +65,10 @@ pub(crate) struct RunArgs {
     /// Go on after a failed step and after a failed scenario.
     #[arg(long)]
     pub(crate) keep_going: bool,
-    /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
-    #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
-    pub(crate) patience: u64,
+    /// The most that a failing step waits, in milliseconds: for an answer, for nodes of the load balancer, for rules of a proxy
+    /// that does not report what it has applied [default: 5 s, 15 s and 10 s]. A step's own `timeout` and `eventually` stay.
+    #[arg(long, value_name = "MS")]
+    pub(crate) patience: Option<u64>,
     /// The skew of a promised share that a step must detect, as a part of the share (such as 20%): steps send as many requests as
     /// that takes, if more than otherwise [default: 50%, or what a step says].
     #[arg(long, value_name = "PART")]
@@ -144,7 +145,7 @@ pub(crate) struct LabArgs {
 
 impl RunArgs {
     pub(crate) fn of(files: Vec<PathBuf>) -> RunArgs {
-        RunArgs { files, patience: PATIENCE.as_millis() as u64, ..RunArgs::default() }
+        RunArgs { files, ..RunArgs::default() }
     }
 
     pub(super) fn load(&self, seed: u64) -> Result<Vec<Scenario>, Exit> {

@@ -65,6 +65,8 @@ pub(super) struct CombinedReport {
     folder: tempfile::TempDir,
     scenarios: Vec<ScenarioRecord>,
     pub(super) worst: u8,
+    /// Scenarios that batches did not try.
+    not_tried: Vec<NotRunRecord>,
     /// Scenarios that could not run; `None` keeps the list out of the report.
     pub(super) not_run: Option<Vec<NotRunRecord>>,
 }
@@ -72,14 +74,16 @@ pub(super) struct CombinedReport {
 impl CombinedReport {
     pub(super) fn new() -> Result<CombinedReport, Exit> {
         let folder = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
-        Ok(CombinedReport { folder, scenarios: Vec::new(), worst: 0, not_run: None })
+        Ok(CombinedReport { folder, scenarios: Vec::new(), not_tried: Vec::new(), worst: 0, not_run: None })
     }
 
     pub(super) fn run(&mut self, args: &RunArgs, batch: &RunBatch<'_>) -> Result<BatchResult, Exit> {
         let report = self.folder.path().join("report.json");
         let output = ChildOutput::To(args.stream());
         let (status, run) = child::run_with_report(batch.order(args), &report, output, None)?;
-        let result = BatchResult::new(status, run.map(|run| run.scenarios));
+        let (scenarios, not_run) = run.map_or((None, None), |run| (Some(run.scenarios), run.not_run));
+        self.not_tried.extend(not_run.into_iter().flatten());
+        let result = BatchResult::new(status, scenarios);
         self.scenarios.extend(result.scenarios.iter().cloned());
         self.worst = self.worst.max(result.status);
         Ok(result)
@@ -93,7 +97,11 @@ impl CombinedReport {
         if status != self.worst && stopped.is_none() {
             args.stream().line("nothing was judged: no scenario could be run");
         }
-        let run = RunRecord { not_run: self.not_run, ..RunRecord::new(status == 0, self.scenarios) };
+        let mut not_run = self.not_run;
+        if !self.not_tried.is_empty() {
+            not_run.get_or_insert_default().extend(self.not_tried);
+        }
+        let run = RunRecord { not_run, ..RunRecord::new(status == 0, self.scenarios) };
         write_run(args, run, status, stopped)
     }
 }

@@ -10,11 +10,12 @@ use super::guest_steps;
 use super::job::Job;
 use super::output::finish;
 use super::runtime::{runtime, stopped};
+use super::starts::Starts;
 use crate::console::{Stream, progress};
 use crate::exit::Exit;
 use crate::find;
 use crate::report::terminal::{Detail, Heading, Terminal};
-use crate::report::{ControlPlane, ScenarioReport, StepReport};
+use crate::report::{ControlPlane, NotRunRecord, RunRecord, ScenarioReport, StepReport};
 use crate::scenario::run::{EvidenceLevel, Progress, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, Scenario};
 
@@ -32,10 +33,10 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> R
         left: Vec::new(),
         current: None,
     };
-    let mut reports = Vec::new();
+    let (mut reports, mut not_run) = (Vec::new(), Vec::new());
     let stopped = runtime()?.block_on(async {
         tokio::select! {
-            () = all(args, jobs, (proxy, programs.as_ref()), &mut run, &mut reports) => None,
+            () = all(args, jobs, (proxy, programs.as_ref()), &mut run, (&mut reports, &mut not_run)) => None,
             stop = stopped() => Some(stop),
         }
     });
@@ -43,7 +44,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> R
     if stopped.is_some() {
         let current = run.current.take();
         // Jobs run in order, so the current report belongs to the first job without a report.
-        if let (Some((report, begin)), Some(job)) = (current, jobs.get(reports.len())) {
+        if let (Some((report, begin)), Some(job)) = (current, jobs.get(reports.len() + not_run.len())) {
             let report = ScenarioReport { took: begin.elapsed(), ..report };
             reports.push(scenario::run::cut_short(job.scenario, job.mode, report));
             reports.iter().rev().take(1).for_each(|report| run.terminal.done(report));
@@ -52,7 +53,8 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> R
     if !(args.is_batch && args.quiet) {
         run.terminal.total(&reports);
     }
-    finish(args, &reports, stopped)
+    let not_run = Some(not_run).filter(|not_run| !not_run.is_empty());
+    finish(args, RunRecord { not_run, ..RunRecord::of(&reports) }, stopped)
 }
 
 async fn all(
@@ -60,9 +62,16 @@ async fn all(
     jobs: &[Job<'_>],
     (proxy, programs): (&ProxyUnderTest, Option<&Programs>),
     progress: &mut TerminalRun,
-    reports: &mut Vec<ScenarioReport>,
+    (reports, not_run): (&mut Vec<ScenarioReport>, &mut Vec<NotRunRecord>),
 ) {
+    let mut starts = Starts::default();
     for Job { scenario, mode, .. } in jobs {
+        if let Some(why) = starts.refusal(scenario, *mode) {
+            eprintln!("{} is not run: {why}", scenario.name);
+            let (scenario, mode) = (scenario.name.clone(), mode.to_string());
+            not_run.push(NotRunRecord { scenario, mode, why, is_failure: true });
+            continue;
+        }
         let options = RunOptions {
             proxy: proxy.clone(),
             proxy_given: args.proxy_given(),
@@ -70,7 +79,7 @@ async fn all(
             variant: args.lab.iptables_variant,
             source: args.lab.source,
             control_plane: programs.cloned(),
-            patience: Duration::from_millis(args.patience),
+            patience: args.patience.map(Duration::from_millis),
             keep_going: args.keep_going,
             measure: args.figures.then_some(Duration::ZERO),
             machine: args.machine.clone(),
@@ -79,6 +88,7 @@ async fn all(
             evidence: args.bundles().map_or(EvidenceLevel::Explanation, EvidenceLevel::Bundle),
         };
         let report = scenario::run::run(scenario, &options, progress).await;
+        starts.record(scenario, *mode, &report);
         let go_on = report.passed() || args.keep_going;
         reports.push(report);
         if !go_on {

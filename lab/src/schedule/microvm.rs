@@ -13,7 +13,7 @@ use super::{every_seed, signals};
 use crate::console::progress;
 use crate::exit::Exit;
 use crate::find;
-use crate::report::ScenarioReport;
+use crate::report::{RunRecord, ScenarioReport};
 use crate::scenario::file::Action;
 use crate::scenario::run::{ProxyUnderTest, cut_short as cut_short_in};
 use crate::scenario::{Scenario, Step};
@@ -77,7 +77,7 @@ pub(super) fn run(args: &RunArgs, target: &GuestTarget, jobs: &[Job<'_>]) -> Res
     });
     progress::clear();
     if let Some(stop) = signals::stop() {
-        return finish(args, &cut_short(args, &guest, seed, jobs, &steps), Some(stop));
+        return finish(args, RunRecord::of(&cut_short(args, &guest, seed, jobs, &steps)), Some(stop));
     }
     let result = result?;
     result.report.map_or(Ok(result.status), |report| write_run(args, report, result.status, None))

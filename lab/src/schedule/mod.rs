@@ -25,6 +25,7 @@ mod seeds;
 pub(crate) mod share;
 pub(crate) mod signals;
 mod simulator;
+mod starts;
 mod target;
 
 pub(crate) use args::{LabArgs, RunArgs, value_name};
@@ -32,10 +33,12 @@ pub(crate) use guest_run::GuestRun;
 pub(crate) use job::{Job, excuse};
 pub(crate) use microvm::{BOOT, SCENARIO};
 pub(crate) use runtime::{runtime, stopped};
+pub(crate) use starts::Starts;
 pub(crate) use target::{GuestTarget, KernelArg, RunTarget, target_of_lab};
 
 use crate::exit::Exit;
 use crate::find;
+use crate::report::RunRecord;
 use crate::scenario::Scenario;
 use job::{jobs, not_excused};
 
@@ -65,7 +68,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let args = &share::take_share(args, &proxy, &share::items(args, &jobs, &args.vm.kernel))?;
     jobs.retain(|job| args.has(job.scenario, job.mode, &args.vm.kernel));
     if jobs.is_empty() {
-        return output::finish(args, &[], None);
+        return output::finish(args, RunRecord::of(&[]), None);
     }
     if jobs.iter().any(|job| job.mode != jobs[0].mode) || args.vm.divides(&jobs)? {
         return every_mode::run(args, &jobs);

@@ -10,19 +10,19 @@ use super::args::RunArgs;
 use super::signals::Stop;
 use crate::console::{progress, unless_unread};
 use crate::exit::{Exit, FAILED, UNABLE};
-use crate::report::{RunRecord, ScenarioReport, html, junit};
+use crate::report::{RunRecord, html, junit};
 
-pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
+pub(super) fn finish(args: &RunArgs, run: RunRecord, stopped: Option<Stop>) -> Result<u8, Exit> {
     // Other shards judge more.
-    let is_judged = args.share.is_some() || reports.iter().any(ScenarioReport::judged);
-    let status = if reports.iter().any(|report| report.unable) || !is_judged {
+    let is_judged = args.share.is_some() || run.scenarios.iter().any(|one| one.judged);
+    let status = if run.scenarios.iter().any(|one| one.unable) || !is_judged {
         UNABLE
-    } else if reports.iter().all(ScenarioReport::passed) {
+    } else if run.passed {
         0
     } else {
         FAILED
     };
-    write_run(args, RunRecord::of(reports), status, stopped)
+    write_run(args, run, status, stopped)
 }
 
 /// Writes every requested report; returns `status` unless a signal ended the run.

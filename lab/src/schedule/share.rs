@@ -117,7 +117,7 @@ fn deciding_flags(args: &RunArgs) -> String {
         args.figures.then(|| "--figures".to_owned()),
         args.vm.deterministic.then(|| "--deterministic".to_owned()),
         args.control_plane.as_ref().map(|_| "--control-plane".to_owned()),
-        (args.patience != usual.patience).then(|| format!("--patience {}", args.patience)),
+        args.patience.map(|patience| format!("--patience {patience}")),
         args.sensitivity.map(|Sensitivity(skew)| format!("--sensitivity {}%", skew * 100.0)),
         (!is_usual.0).then(|| format!("--iptables-variant {}", value_name(args.lab.iptables_variant))),
         (!is_usual.1).then(|| format!("--source {}", value_name(args.lab.source))),

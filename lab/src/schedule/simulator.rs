@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::find;
 use crate::mode::Mode;
 use crate::report::terminal::Heading;
-use crate::report::{SIMULATED, ScenarioReport, TestedProxy};
+use crate::report::{RunRecord, SIMULATED, ScenarioReport, TestedProxy};
 use crate::scenario::run::ProxyUnderTest;
 use crate::scenario::simulated;
 use crate::scenario::simulated::render::{RuleSource, Svcproxy};
@@ -48,7 +48,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         terminal.done(report);
     }
     terminal.total(&reports);
-    output::finish(args, &reports, signals::stop())
+    output::finish(args, RunRecord::of(&reports), signals::stop())
 }
 
 /// Simulates one job per processor at a time. Keeps the jobs' order.

@@ -192,6 +192,37 @@ fn init_and_ready_of_a_description_run_on_each_node() {
     assert!(stderr.contains("no bpffs here"), "{stderr}");
 }
 
+#[test]
+fn a_proxy_that_never_gets_ready_is_waited_for_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let text =
+        "name: sleeper\nstartTimeout: 2s\ncommand: [sh, -c, 'echo {node} waits for its leader; exec sleep 1000']\n";
+    let (output, stderr) = described(text, Duration::from_secs(60), |command, file| {
+        command
+            .args(["run", "ipv6", "hairpin", "clusterip", "--mode", "iptables", "--keep-going", "--proxy"])
+            .arg(file);
+        command.arg("--json").arg(&report);
+    });
+    if output.status.code() == Some(3) && std::env::var_os("CI").is_none() {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("log: node-a: node-a waits for its leader"), "{stderr}");
+    let why = "clusterip is not run: in iptables mode the proxy has not got ready in this run, and the lab waited for it in hairpin";
+    assert!(stderr.contains(why), "{stderr}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    assert_eq!(scenarios.len(), 2, "the settings of ipv6 are its own");
+    assert!(scenarios.iter().all(|one| one["seconds"].as_f64().unwrap() < 20.0), "not the 90 s of other proxies");
+    assert_eq!((&report["notRun"][0]["scenario"], &report["passed"]), (&"clusterip".into(), &false.into()));
+    let bundle = Path::new(scenarios[1]["bundle"].as_str().unwrap());
+    assert!(bundle.ends_with("hairpin-iptables-start"), "{bundle:?}");
+    let log = std::fs::read_to_string(bundle.join("proxy-node-b.log")).unwrap();
+    assert_eq!(log, "node-b waits for its leader\n");
+    assert!(bundle.join("node-a.tar").is_file() && bundle.join("step.json").is_file());
+}
+
 fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
     let (output, stderr) = lab(more, |command, file| {
         command.args(["compare", "svcproxy"]).arg(file).args(arguments);

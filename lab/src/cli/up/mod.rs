@@ -12,8 +12,8 @@ use super::labs::new_name;
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::Mode;
+use crate::scenario::Scenario;
 use crate::scenario::run::{EvidenceLevel, KernelLab, LabError, RunOptions};
-use crate::scenario::{PATIENCE, Scenario};
 use crate::schedule::signals::Stop;
 use crate::schedule::{Job, KernelArg, LabArgs, RunTarget, runtime, stopped, target_of_lab};
 
@@ -66,7 +66,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         variant: scenario.variant.unwrap_or(args.lab.iptables_variant),
         source: args.lab.source,
         control_plane: None,
-        patience: PATIENCE,
+        patience: None,
         keep_going: false,
         measure: None,
         machine: None,

@@ -106,6 +106,7 @@ fn scenario(html: &mut Html, number: usize, one: &ScenarioRecord, is_titled: boo
         });
         if let Some(why) = &one.not_started {
             html.leaf("p", "verdict bad", &format!("It did not start: {why}"));
+            one.bundle.iter().for_each(|bundle| html.leaf("p", "", &format!("What was kept: {}", bundle.display())));
         }
         if one.interrupted {
             html.leaf("p", "verdict bad", "A signal ended it before its last step.");

@@ -45,7 +45,8 @@ pub(super) trait Backend {
     fn now(&self) -> Duration;
 
     /// Returns a probe's default limit for a promised answer.
-    fn patience(&self) -> Duration;
+    /// Returns how long a failing step waits: `usual`, or `--patience` if that is less.
+    fn limit(&self, usual: Duration) -> Duration;
 
     /// Returns how long a proxy may work after it has written its rules. Steps are repeated for that time.
     fn busy_after_rules(&self) -> Option<Duration>;
@@ -148,6 +149,8 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         audited: false,
         steps: Vec::new(),
         not_started: None,
+        never_ready: false,
+        start_evidence: None,
         interrupted: false,
         unable: false,
         figures: None,

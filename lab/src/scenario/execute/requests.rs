@@ -38,7 +38,7 @@ impl Executor {
         let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
         let not_simulated = if backend.is_kernel() { Vec::new() } else { leave_out_contents(&mut plan) };
         if file.timeout.is_none() {
-            plan.probe.timeout = plan.probe.timeout.min(backend.patience());
+            plan.probe.timeout = backend.limit(plan.probe.timeout);
         }
         let counted = CountersBefore::begin(backend, step).await?;
         let outcomes = backend.send_all(&plan, &file.to.value).await?;
@@ -63,6 +63,7 @@ impl Executor {
         let mut plan = backend.read(|store| resolve::connect(store, file, &step.expect))?;
         let modes = backend.modes();
         let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
+        plan.probe.timeout = backend.limit(plan.probe.timeout);
         let counted = CountersBefore::begin(backend, step).await?;
         let outcomes = [backend.open(&file.name.value, &plan, &file.to.value).await?];
         let broken = judge(&plan.wanted, &outcomes);

@@ -61,12 +61,12 @@ impl Backend for KernelLab {
         self.started.elapsed()
     }
 
-    fn patience(&self) -> Duration {
-        self.patience
+    fn limit(&self, usual: Duration) -> Duration {
+        self.patience.map_or(usual, |patience| usual.min(patience))
     }
 
     fn busy_after_rules(&self) -> Option<Duration> {
-        self.marker.is_some().then_some(AFTER_RULES)
+        self.marker.is_some().then(|| self.limit(AFTER_RULES))
     }
 
     async fn prepare(&mut self, step: &Step) -> Result<(), LabError> {
@@ -131,9 +131,9 @@ impl Backend for KernelLab {
     }
 
     async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<ProbeOutcome>, LabError> {
+        let limit = self.limit(if is_alive { ASK } else { DEAD });
         let Some(connection) = self.connections.get_mut(name) else { return Ok(None) };
         let (client, start) = (Some(connection.client()), Instant::now());
-        let limit = if is_alive { ASK } else { DEAD };
         let answer = connection.ask(limit).await.map_err(ClusterError::kernel(format!("connection {name}")))?;
         Ok(Some(ProbeOutcome { answer, client, took: start.elapsed() }))
     }
@@ -166,7 +166,7 @@ impl Backend for KernelLab {
     ) -> Result<Vec<String>, LabError> {
         self.cluster.check_lb_health(vip).await;
         if let Some(wanted) = wanted {
-            let patience = patience.unwrap_or(LOAD_BALANCER_PATIENCE);
+            let patience = patience.unwrap_or_else(|| self.limit(LOAD_BALANCER_PATIENCE));
             let _ = self.cluster.wait_lb_healthy(vip, wanted, patience).await;
         }
         Ok(self.cluster.lb_healthy(vip)?)

@@ -7,6 +7,7 @@ use svclab_cluster::ClusterError;
 use svclab_control_plane::ControlPlaneError;
 
 use crate::expect::Mismatch;
+use crate::report::Evidence;
 use crate::scenario::LoadError;
 use crate::scenario::error::Problem;
 
@@ -31,9 +32,8 @@ pub enum LabError {
     ControlPlane(#[from] ControlPlaneError),
     #[error("cannot make {path}: {source}")]
     Directory { path: PathBuf, source: std::io::Error },
-    /// `logs`: the ends of the proxies' logs.
-    #[error("expected: {}; seen: {}", .mismatch.expected, .mismatch.seen)]
-    Proxy { mismatch: Mismatch, logs: String },
+    #[error("expected: {}; seen: {}", .0.mismatch.expected, .0.mismatch.seen)]
+    Proxy(Box<FailedStart>),
     #[error("{0}")]
     Refused(String),
     #[error("{command} on {place}: {problem}")]
@@ -43,12 +43,23 @@ pub enum LabError {
     Step(String),
 }
 
+/// A proxy that did not get ready when the lab was built.
+#[derive(Debug)]
+pub struct FailedStart {
+    pub mismatch: Mismatch,
+    /// The ends of the proxies' logs.
+    pub logs: String,
+    /// Whether all proxies were still running when the lab gave up.
+    pub never_ready: bool,
+    pub evidence: Option<Evidence>,
+}
+
 impl LabError {
     /// Whether the lab or the machine, and not the proxy or the scenario, is to blame. A failed command may be a
     /// proxy's `init`.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
-            LabError::Proxy { .. }
+            LabError::Proxy(_)
             | LabError::Load(_)
             | LabError::Object(_)
             | LabError::Step(_)

@@ -15,19 +15,21 @@ use svclab_netns::sandbox::{WORK_DIR, path_with_sbin};
 use super::applied::{LateProxy, ProxyPart};
 use super::background::{BackgroundTraffic, Epochs};
 use super::command_faults;
-use super::error::{LabError, make};
+use super::error::{FailedStart, LabError, make};
 use super::evidence::EvidenceKeeper;
 use super::faults::Faults;
 use super::feed::{Feed, FeedPlace};
 use super::marker::{self, Marker};
 use super::proxies::Proxies;
-use super::{Damage, LOG_LINES, RunOptions};
+use super::{Damage, RunOptions};
 use crate::expect::Mismatch;
 use crate::mode::Mode;
 use crate::report::Idle;
 use crate::scenario::{IptablesVariant, Scenario};
 
 pub(super) const COMMAND: Duration = Duration::from_secs(30);
+/// The last lines of each proxy's log in the report of a failed start.
+const START_LOG_LINES: usize = 10;
 
 pub struct KernelLab {
     pub(super) started: Instant,
@@ -36,7 +38,8 @@ pub struct KernelLab {
     pub(super) store: SharedStore,
     pub(super) feed: Feed,
     pub(super) proxies: Proxies,
-    pub(super) patience: Duration,
+    /// `--patience`.
+    pub(super) patience: Option<Duration>,
     pub(super) virtual_time: bool,
     /// Whether the processor may be emulated while the clock is the host's.
     pub(super) emulated: bool,
@@ -115,8 +118,13 @@ impl KernelLab {
         match lab.applied(Instant::now()).await? {
             None => Ok(lab),
             Some(mismatch) => {
-                let logs = lab.logs(LOG_LINES);
-                Err(lab.proxies.refused().map_or(LabError::Proxy { mismatch, logs }, LabError::Refused))
+                let logs = lab.logs(START_LOG_LINES);
+                if let Some(refused) = lab.proxies.refused() {
+                    return Err(LabError::Refused(refused));
+                }
+                let never_ready = lab.proxies.are_alive();
+                let evidence = lab.keep_start(&mismatch).await;
+                Err(LabError::Proxy(Box::new(FailedStart { mismatch, logs, never_ready, evidence })))
             }
         }
     }
@@ -168,6 +176,7 @@ impl KernelLab {
             None => self.version_applied(excluded).await?,
             Some(_) => self.marker_applied(since, excluded).await?,
         };
+        self.proxies.have_been_waited_for(&self.proxies.running(excluded));
         let (partly, mut wholly): (Vec<_>, Vec<_>) = late.into_iter().partition(|late| !late.parts.is_empty());
         for late in partly {
             self.proxies.give_up(&late);

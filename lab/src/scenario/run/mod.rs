@@ -52,7 +52,8 @@ pub struct RunOptions {
     pub source: ObjectSource,
     /// `None`: the lab's own API.
     pub control_plane: Option<Programs>,
-    pub patience: Duration,
+    /// The most that a failing step waits; `None`: each kind of step has its own limit.
+    pub patience: Option<Duration>,
     pub keep_going: bool,
     /// Measures proxies from outside; after the last step measures idle proxies for this time, unless a step has done
     /// so.
@@ -156,8 +157,9 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
         Err(error) => {
             report.unable = error.is_of_this_machine();
             report.not_started = Some(error.to_string());
-            if let LabError::Proxy { logs, .. } = error {
-                report.logs = logs;
+            if let LabError::Proxy(start) = error {
+                (report.logs, report.never_ready, report.start_evidence) =
+                    (start.logs, start.never_ready, start.evidence);
             }
         }
     }

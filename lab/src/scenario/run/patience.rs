@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use svclab_cluster::process::ProcessHandle;
 
-/// The limit of a wait. A full sync takes far less than a second, but three proxies starting together on a loaded or
+/// The limit of a wait, unless a description has a `startTimeout`. A full sync takes far less than a second, but three proxies starting together on a loaded or
 /// emulated machine took 20 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// A proxy that did next to nothing for so long will not become right: kube-proxy repeats a failed sync after its
@@ -20,6 +20,7 @@ const SHOWN: usize = 300;
 pub(super) struct Patience<'a> {
     handle: &'a ProcessHandle,
     begun: Instant,
+    limit: Duration,
     /// The end of a wait for an idle proxy; `None`: clients of an API server that failed may sleep for a minute.
     idle_limit: Option<Duration>,
     /// The start of the time without work, and the processor time at that moment.
@@ -27,11 +28,13 @@ pub(super) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    /// `backs_off`: whether the proxy may sleep before it asks the API server again.
-    pub(super) fn new(handle: &'a ProcessHandle, backs_off: bool) -> Self {
+    /// `backs_off`: whether the proxy may sleep before it asks the API server again. `limit`: the limit of a
+    /// description, which holds for an idle proxy, too.
+    pub(super) fn new(handle: &'a ProcessHandle, backs_off: bool, limit: Option<Duration>) -> Self {
         let begun = Instant::now();
-        let idle_limit = (!backs_off).then_some(IDLE);
-        Patience { handle, begun, idle_limit, idle: (begun, processor(handle).unwrap_or_default()) }
+        let idle_limit = (!backs_off && limit.is_none()).then_some(IDLE);
+        let idle = (begun, processor(handle).unwrap_or_default());
+        Patience { handle, begun, limit: limit.unwrap_or(PATIENCE), idle_limit, idle }
     }
 
     /// Returns at the end of the wait, with what the proxy did.
@@ -48,7 +51,7 @@ impl<'a> Patience<'a> {
         if now.saturating_sub(before) > IDLE / SHARE {
             self.idle = (Instant::now(), now);
         }
-        self.begun.elapsed() > PATIENCE || self.idle_limit.is_some_and(|limit| since.elapsed() > limit)
+        self.begun.elapsed() > self.limit || self.idle_limit.is_some_and(|limit| since.elapsed() > limit)
     }
 
     fn words(&self) -> String {

@@ -44,6 +44,8 @@ pub(super) struct Proxies {
     settings: ProxySettings,
     prepared: BTreeSet<String>,
     running: BTreeMap<String, ProcessHandle>,
+    /// Nodes whose proxy the lab has not yet waited for since its start.
+    starting: BTreeSet<String>,
     last_logs: BTreeMap<String, String>,
     used: Vec<ProcessUsage>,
     /// The parts of nodes' proxies that were late once; the lab no longer waits for them.
@@ -66,6 +68,7 @@ impl Proxies {
             settings: settings.clone(),
             prepared: BTreeSet::new(),
             running: BTreeMap::new(),
+            starting: BTreeSet::new(),
             last_logs: BTreeMap::new(),
             used: Vec::new(),
             given_up: BTreeMap::new(),
@@ -86,7 +89,23 @@ impl Proxies {
     }
 
     pub(super) fn patience(&self, node: &str) -> Option<Patience<'_>> {
-        Some(Patience::new(self.running.get(node)?, self.backs_off))
+        Some(self.patience_with(node, self.running.get(node)?))
+    }
+
+    fn patience_with<'a>(&self, node: &str, handle: &'a ProcessHandle) -> Patience<'a> {
+        let limit = match &self.proxy {
+            ProxyUnderTest::Foreign(foreign) if self.starting.contains(node) => foreign.start_timeout(),
+            ProxyUnderTest::Own(_) | ProxyUnderTest::Foreign(_) => None,
+        };
+        Patience::new(handle, self.backs_off, limit)
+    }
+
+    pub(super) fn have_been_waited_for(&mut self, nodes: &[String]) {
+        self.starting.retain(|node| !nodes.contains(node));
+    }
+
+    pub(super) fn are_alive(&self) -> bool {
+        self.running.values().all(ProcessHandle::is_alive)
     }
 
     pub(super) fn set_fault_paths(&mut self, paths: BTreeMap<String, String>) {
@@ -127,6 +146,7 @@ impl Proxies {
         process.env.extend(self.faked.get(node).map(|path| ("PATH".to_owned(), path.clone())));
         let handle = cluster.spawn_on_node(node, process).await?;
         self.running.insert(node.to_owned(), handle);
+        self.starting.insert(node.to_owned());
         Ok(())
     }
 
@@ -313,7 +333,7 @@ impl Proxies {
         let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));
         let waits = reached.map(async |(node, handle)| {
             let question = self.question(feed, node, version)?;
-            let patience = Patience::new(handle, self.backs_off);
+            let patience = self.patience_with(node, handle);
             Ok(wait(cluster, feed, node, handle, (&question, patience)).await)
         });
         let late: Vec<_> = futures_util::future::try_join_all(waits).await?;

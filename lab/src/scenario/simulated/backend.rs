@@ -61,8 +61,8 @@ impl Backend for SimLab {
         self.machines.network().now()
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn limit(&self, usual: Duration) -> Duration {
+        usual
     }
 
     fn busy_after_rules(&self) -> Option<Duration> {

@@ -116,6 +116,25 @@ impl KernelLab {
         evidence
     }
 
+    /// Keeps the nodes and logs of a failed start.
+    pub(super) async fn keep_start(&mut self, mismatch: &Mismatch) -> Option<Evidence> {
+        let keeper = self.keeper.take()?;
+        let step =
+            FailedStep { name: "start".to_owned(), mismatches: vec![promise(mismatch)], ..FailedStep::default() };
+        let failure = BundleStep { step, ..keeper.head.clone() };
+        let mut kept = Evidence::default();
+        match keeper.begin(&failure)? {
+            Ok(folder) => {
+                let nodes = self.nodes();
+                let looked = join_all(nodes.iter().map(|node| self.keep_node(node, Some(&folder)))).await;
+                kept.not_kept.extend(looked.into_iter().flatten());
+                kept.bundle = Some(folder);
+            }
+            Err(error) => kept.not_kept.push(format!("the bundle of the start: {error}")),
+        }
+        Some(kept)
+    }
+
     async fn collect_evidence(
         &self,
         keeper: &EvidenceKeeper,
@@ -174,11 +193,13 @@ fn archive_inside(node: &str) -> PathBuf {
     Path::new(WORK_DIR).join("evidence").join(bundle::archive(node))
 }
 
+fn promise(mismatch: &Mismatch) -> FailedPromise {
+    FailedPromise { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() }
+}
+
 fn failed_step(step: &Step, number: usize, verdict: &StepVerdict) -> FailedStep {
-    let broken =
-        |mismatch: &Mismatch| FailedPromise { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() };
     let mismatches = match verdict {
-        StepVerdict::Failed(mismatches) => mismatches.iter().map(broken).collect(),
+        StepVerdict::Failed(mismatches) => mismatches.iter().map(promise).collect(),
         StepVerdict::Error(why) => {
             vec![FailedPromise { expected: "the lab can do this step".to_owned(), seen: why.clone() }]
         }

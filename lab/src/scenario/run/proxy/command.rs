@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use svclab_netns::sandbox::path_with_sbin;
 
+use super::names::meant;
+
 const PLACES: [&str; 4] = ["node", "kubeconfig", "config", "mode"];
 const VERSION: Duration = Duration::from_secs(30);
 
@@ -31,7 +33,11 @@ pub(super) fn check(key: &str, command: &mut [String], first: Option<&Path>) -> 
 
 pub(super) fn check_places(key: &str, part: &str) -> Result<(), String> {
     match unknown_place(part) {
-        Some(unknown) => Err(format!("{key}: {unknown} is none of {{node}}, {{kubeconfig}}, {{config}}, {{mode}}")),
+        Some(unknown) => {
+            let places = PLACES.map(|place| format!("{{{place}}}"));
+            let known = places.each_ref().map(String::as_str);
+            Err(format!("{key}: {unknown} is none of {}{}", known.join(", "), meant(&unknown, &known)))
+        }
         None => Ok(()),
     }
 }

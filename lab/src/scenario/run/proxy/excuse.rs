@@ -54,17 +54,6 @@ fn of_key<'de, D: Deserializer<'de>>(key: &str, deserializer: D) -> Result<Excus
     excuses.collect()
 }
 
-/// Returns the line of `excused.NAME` in a description, counted from 1.
-pub(super) fn line_of(text: &str, name: &str) -> usize {
-    let from = text.lines().position(|line| line.starts_with("excused:")).unwrap_or_default();
-    let is_name = |line: &str| {
-        let words = line.trim_start().trim_start_matches(['"', '\'']);
-        words.strip_prefix(name).is_some_and(|rest| rest.trim_start_matches(['"', '\'']).starts_with(':'))
-    };
-    let below = text.lines().skip(from).position(is_name).unwrap_or_default();
-    from + below + 1
-}
-
 impl ExcuseEntry {
     pub(super) fn reason(&self, mode: Mode, version: Option<&Version>) -> Option<&str> {
         match self {

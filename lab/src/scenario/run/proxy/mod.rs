@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use semver::Version;
 use serde::Deserialize;
@@ -11,17 +12,19 @@ use svclab_netns::sandbox::WHOLE_MACHINE;
 
 pub use self::command::Placeholders;
 use self::excuse::Excuses;
+use self::names::Keys;
 pub(super) use self::ready::HEALTH;
 pub use self::ready::Ready;
 use self::versioned_mode::VersionedMode;
 
 use crate::mode::Mode;
 use crate::report::TestedProxy;
-use crate::scenario::alike;
+use crate::scenario::values::TimeSpan;
 use crate::shipped::{self, SCENARIOS};
 
 mod command;
 mod excuse;
+mod names;
 mod ready;
 mod versioned_mode;
 
@@ -68,6 +71,8 @@ pub struct ForeignProxy {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub ready: Ready,
+    #[serde(default, rename = "startTimeout")]
+    start_timeout: Option<TimeSpan>,
     pub cleanup: Option<Vec<String>>,
     /// A merge patch (RFC 7396) for the lab's KubeProxyConfiguration.
     pub config: Option<Value>,
@@ -96,15 +101,16 @@ impl ForeignProxy {
         let text = crate::input::InputFiles::default().text(path).map_err(|error| wrong(error.to_string()))?;
         let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
-        proxy.check_excused(&text).map_err(wrong)?;
-        proxy.checked(first).map_err(wrong)
+        let keys = Keys::of(&text);
+        proxy.check_excused(&keys).and_then(|()| keys.check_config()).map_err(wrong)?;
+        proxy.checked(first, &keys).map_err(wrong)
     }
 
     pub fn from_command(text: &str) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
         let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;
         let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked(None).map_err(wrong)
+        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked(None, &Keys::default()).map_err(wrong)
     }
 
     pub fn is_command(text: &str) -> bool {
@@ -121,6 +127,7 @@ impl ForeignProxy {
             init: None,
             env: BTreeMap::new(),
             ready: Ready::default(),
+            start_timeout: None,
             cleanup: None,
             config: None,
             excused: Excuses::new(),
@@ -159,7 +166,7 @@ impl ForeignProxy {
     }
 
     /// A misspelt name would excuse nothing. A microVM lacks the user's own scenarios, and its host has checked the names.
-    fn check_excused(&self, text: &str) -> Result<(), String> {
+    fn check_excused(&self, keys: &Keys) -> Result<(), String> {
         if std::env::var_os(WHOLE_MACHINE).is_some() {
             return Ok(());
         }
@@ -170,19 +177,22 @@ impl ForeignProxy {
         let known: Vec<&str> = shipped::scenario_names().collect();
         let unknown = self.excused.keys().find(|name| !known.contains(&name.as_str()) && !is_own(name));
         let Some(name) = unknown else { return Ok(()) };
-        let meant = alike(name, &known).map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
-        let line = excuse::line_of(text, name);
-        Err(format!("line {line}: excused.{name}: there is no such scenario{meant}"))
+        let place = keys.place(&["excused", name]);
+        Err(format!("{place}excused.{name}: there is no such scenario{}", names::meant(name, &known)))
     }
 
     /// Checks the description, resolves programs and asks for the version.
-    fn checked(mut self, first: Option<&Path>) -> Result<ForeignProxy, String> {
+    fn checked(mut self, first: Option<&Path>, keys: &Keys) -> Result<ForeignProxy, String> {
         self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
+        if self.start_timeout.is_some_and(|span| span.0.is_zero()) {
+            return Err("startTimeout: expected more than 0s".to_owned());
+        }
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(format!("env: {name:?} cannot be an environment variable"));
+                return Err(format!("{}env: {name:?} cannot be an environment variable", keys.place(&["env", name])));
             }
-            command::check_places(&format!("env.{name}"), value)?;
+            let place = keys.place(&["env", name]);
+            command::check_places(&format!("{place}env.{name}"), value)?;
         }
         match &self.version {
             Some(version) => {
@@ -207,6 +217,11 @@ impl ForeignProxy {
             }
         }
         Ok(self)
+    }
+
+    /// Returns how long the proxy may take to get ready, however idle it is; `None`: as long as the lab waits for any proxy.
+    pub fn start_timeout(&self) -> Option<Duration> {
+        self.start_timeout.map(|span| span.0)
     }
 
     pub fn title(&self) -> String {
@@ -291,8 +306,18 @@ mod tests {
             ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, versions: '>=1.8'}]\n", "`versions` of ipvs goes with"),
             ("name: x\ncommand: [/bin/sh]\ninit: []\n", "init: expected a program"),
             ("name: x\ncommand: [/bin/sh]\nready: {command: [/nonexistent]}\n", "ready.command: there is no program"),
+            ("name: x\ncommand: [/bin/sh]\nstartTimeout: 90\n", "expected a time such as 300ms"),
+            ("name: x\ncommand: [/bin/sh]\nstartTimeout: 0s\n", "startTimeout: expected more than 0s"),
             ("name: x\ncommand: [/bin/sh]\nready: soon\n", "expected `marker`"),
-            ("name: x\ncommand: [/bin/sh]\nenv: {A: '{pod}'}\n", "env.A: {pod} is none of"),
+            ("name: x\ncommand: [/bin/sh]\nenv: {A: '{pod}'}\n", "line 3: env.A: {pod} is none of"),
+            (
+                "name: x\ncommand: [/bin/sh]\nenv:\n  A: x\n  B: '{nod}'\n",
+                "line 5: env.B: {nod} is none of {node}, {kubeconfig}, {config}, {mode}: did you mean `{node}`?",
+            ),
+            (
+                "name: x\ncommand: [/bin/sh]\nconfig: {ipvs: {shceduler: rr}}\n",
+                "line 3: config.ipvs.shceduler: a KubeProxyConfiguration has no such field: did you mean `scheduler`?",
+            ),
             ("name: x\ncommand: [/bin/sh]\nenv: {'A=B': c}\n", "\"A=B\" cannot be an environment variable"),
             ("name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'echo new']\n", "found no version in \"new\""),
             ("name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'exit 3']\n", "version: "),
