@@ -82,6 +82,10 @@ impl ApiError {
         ApiError { details: Some(json!({})), ..ApiError::new(405, "MethodNotAllowed", message) }
     }
 
+    pub(super) fn read_only(why: &str) -> Self {
+        ApiError { details: Some(json!({})), ..ApiError::new(405, "MethodNotAllowed", why) }
+    }
+
     pub(super) fn not_acceptable(offered: &[Encoding]) -> Self {
         let media = media_types(offered);
         ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {media}"))

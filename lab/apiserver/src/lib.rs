@@ -5,7 +5,7 @@
 //!
 //! Served: Services, EndpointSlices, Nodes, Pods, Deployments, ReplicaSets, Namespaces, Events (both API versions),
 //! Leases and ServiceCIDRs with get, list, watch, create, update, patch, delete, status and scale, in JSON and in
-//! [`protobuf`]. Not served: kubelet sub-resources (501), server-side apply (415), discovery in protobuf (406), OpenAPI
+//! [`protobuf`]; Endpoints, made of EndpointSlices, and NetworkPolicies, of which there are none, to read. Not served: kubelet sub-resources (501), server-side apply (415), discovery in protobuf (406), OpenAPI
 //! schemas, other resources (404), authorization, graceful deletion and finalizers.
 //!
 //! With an [`Upstream`] the server relays another API server and adds faults.

@@ -19,6 +19,9 @@ use super::response::{ApiResponse, ResponseBody, collect, header, respond};
 use super::view::ResponseView;
 use super::write::{self, DeleteOptions, WriteRequest, WriteResult};
 use super::{kubectl, list, scale, watch};
+use crate::objects::{ObjectKind, Store};
+
+const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 pub(super) async fn answer(context: &ServerContext, request: Request<Incoming>) -> Response<ResponseBody> {
     let path = request.uri().path().to_owned();
@@ -50,6 +53,10 @@ async fn handle(
         context.check_token(&request)?;
     }
     let found = found.ok_or_else(ApiError::unknown_path)?;
+    if found == ApiRoute::OpenApiV2 && request.method() == Method::GET {
+        // No bytes are a document without schemas.
+        return Ok(ApiResponse { media: OPENAPI_V2, ..ApiResponse::bytes(StatusCode::OK, Bytes::new()) });
+    }
     let Accepted { form, encoding } = accepted?;
     let path = match found {
         ApiRoute::Objects(path) => path,
@@ -64,6 +71,12 @@ async fn handle(
                 .ok_or_else(ApiError::unknown_path);
         }
     };
+    if let Some(why) = path.resource.read_only.filter(|_| request.method() != Method::GET) {
+        return Err(ApiError::read_only(why));
+    }
+    if path.resource.kind == ObjectKind::Endpoints {
+        context.shared.write(Store::serve_endpoints);
+    }
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
     let view = ResponseView { resource: path.resource, form, encoding, include_object: query.include_object.clone() };
     if request.method() == Method::GET {

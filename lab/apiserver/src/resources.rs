@@ -11,6 +11,8 @@ pub(super) struct Resource {
     pub(super) short: &'static [&'static str],
     pub(super) status: bool,
     pub(super) in_all: bool,
+    /// Why clients cannot write the objects.
+    pub(super) read_only: Option<&'static str>,
 }
 
 const fn resource(
@@ -19,11 +21,15 @@ const fn resource(
     plural: &'static str,
     short: &'static [&'static str],
 ) -> Resource {
-    Resource { kind, group, plural, short, status: false, in_all: false }
+    Resource { kind, group, plural, short, status: false, in_all: false, read_only: None }
 }
 
+const ENDPOINTS: &str = "the lab makes Endpoints itself, of Services with a selector: write an EndpointSlice instead";
+const POLICIES: &str = "the lab enforces no NetworkPolicies, and so stores none";
+
 /// The resources, sorted by group and plural.
-pub(super) static RESOURCES: [Resource; 11] = [
+pub(super) static RESOURCES: [Resource; 13] = [
+    Resource { read_only: Some(ENDPOINTS), ..resource(ObjectKind::Endpoints, "", "endpoints", &["ep"]) },
     resource(ObjectKind::Event, "", "events", &["ev"]),
     Resource { status: true, ..resource(ObjectKind::Namespace, "", "namespaces", &["ns"]) },
     Resource { status: true, ..resource(ObjectKind::Node, "", "nodes", &["no"]) },
@@ -34,6 +40,10 @@ pub(super) static RESOURCES: [Resource; 11] = [
     resource(ObjectKind::Lease, "coordination.k8s.io", "leases", &[]),
     resource(ObjectKind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
     resource(ObjectKind::Event, "events.k8s.io", "events", &[]),
+    Resource {
+        read_only: Some(POLICIES),
+        ..resource(ObjectKind::NetworkPolicy, "networking.k8s.io", "networkpolicies", &["netpol"])
+    },
     resource(ObjectKind::ServiceCidr, "networking.k8s.io", "servicecidrs", &[]),
 ];
 
@@ -72,6 +82,8 @@ pub(super) enum ApiRoute<'a> {
     Group(&'a str),
     /// `/api/v1`, `/apis/GROUP/v1`.
     Resources(&'a str),
+    /// `/openapi/v2`, of which `kubectl` asks for a kind that the API lacks.
+    OpenApiV2,
     OpenApi,
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
     OpenApiGroup(&'a str),
@@ -132,6 +144,7 @@ pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
             objects(group, rest).filter(|path| path.name.is_some() && path.resource.scales()).map(ApiRoute::Scale)
         }
         ["apis", group, "v1", rest @ ..] => objects(group, rest).map(ApiRoute::Objects),
+        ["openapi", "v2"] => Some(ApiRoute::OpenApiV2),
         ["openapi", "v3"] => Some(ApiRoute::OpenApi),
         ["openapi", "v3", "api", "v1"] => Some(ApiRoute::OpenApiGroup("")),
         ["openapi", "v3", "apis", group, "v1"] => known(group).then_some(ApiRoute::OpenApiGroup(group)),

@@ -136,7 +136,9 @@ fn a_path_is_routed_to_its_resource() {
         ("/apis/apps/v1/deployments/scale", None),
         ("/apis/discovery.k8s.io/v1/namespaces/x/endpointslices/y/scale", None),
         ("/apis/apps/v1/statefulsets", None),
-        ("/openapi/v2", None),
+        ("/apis/networking.k8s.io/v1/networkpolicies", Some((ObjectKind::NetworkPolicy, None, None, false))),
+        ("/api/v1/namespaces/x/endpoints/y", Some((ObjectKind::Endpoints, Some("x"), Some("y"), false))),
+        ("/openapi/v4", None),
     ] {
         let found = route(text).map(|route| match route {
             ApiRoute::Objects(path) => (path.resource.kind, path.namespace, path.name, path.status),

@@ -55,12 +55,16 @@ pub(crate) fn resource_list(group: &str) -> Value {
 }
 
 fn entries(resource: &Resource) -> Vec<Value> {
+    let verbs: &[&str] = match resource.read_only {
+        Some(_) => &["get", "list", "watch"],
+        None => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+    };
     let mut entry = json!({
         "name": resource.plural,
         "singularName": resource.kind.to_string(),
         "namespaced": resource.kind.namespaced(),
         "kind": resource.kind.name(),
-        "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        "verbs": verbs,
     });
     if !resource.short.is_empty() {
         entry["shortNames"] = json!(resource.short);

@@ -27,6 +27,7 @@ pub(crate) fn api_document(route: &ApiRoute<'_>) -> Option<Value> {
         ApiRoute::OpenApi => Some(openapi::index()),
         ApiRoute::OpenApiGroup(group) => Some(openapi::document(group)),
         ApiRoute::Health
+        | ApiRoute::OpenApiV2
         | ApiRoute::Objects(_)
         | ApiRoute::Scale(_)
         | ApiRoute::Eviction(_)

@@ -1,4 +1,5 @@
-//! The part of OpenAPI v3 that tells `kubectl` which types support `fieldValidation`, without schemas.
+//! The part of OpenAPI v3 that tells `kubectl` which types support `fieldValidation`, without schemas. OpenAPI v2 is an
+//! empty document: with it `kubectl` goes on, and says that the API lacks a kind.
 
 use serde_json::{Map, Value, json};
 

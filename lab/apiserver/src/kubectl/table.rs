@@ -16,6 +16,8 @@ fn definitions(kind: ObjectKind) -> (&'static [&'static str], &'static [&'static
         ObjectKind::Event => (&["Last Seen", "Type", "Reason", "Object", "Message"], &["Name"]),
         ObjectKind::ServiceCidr => (&["Name", "CIDRs", "Age"], &[]),
         ObjectKind::Lease => (&["Name", "Holder", "Age"], &[]),
+        ObjectKind::Endpoints => (&["Name", "Endpoints", "Age"], &[]),
+        ObjectKind::NetworkPolicy => (&["Name", "Age"], &[]),
     }
 }
 
@@ -52,9 +54,23 @@ pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Valu
             let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
             vec![name, cidrs.collect::<Vec<_>>().join(","), age]
         }
+        ObjectKind::Endpoints => vec![name, endpoints(object), age],
+        ObjectKind::NetworkPolicy => vec![name, age],
         ObjectKind::Lease => vec![name, text(&object["spec"]["holderIdentity"]), age],
     };
     cells.into_iter().map(Value::String).collect()
+}
+
+/// Returns the ready addresses, each with each of its ports.
+fn endpoints(object: &Value) -> String {
+    let mut all = Vec::new();
+    for subset in list(&object["subsets"]) {
+        for address in list(&subset["addresses"]) {
+            let ports = list(&subset["ports"]).iter().map(|port| &port["port"]);
+            all.extend(ports.map(|port| format!("{}:{port}", text(&address["ip"]))));
+        }
+    }
+    or(all.join(","), "<none>")
 }
 
 fn text(value: &Value) -> String {
@@ -241,7 +257,8 @@ mod tests {
         ] {
             store.apply(crate::objects::Object::from_value(kind, &value).unwrap().0).unwrap();
         }
-        for kind in ObjectKind::ALL {
+        store.serve_endpoints();
+        for kind in ObjectKind::ALL.into_iter().filter(|kind| *kind != ObjectKind::NetworkPolicy) {
             assert!(store.records(kind).next().is_some(), "{kind}");
             for record in store.records(kind) {
                 let cells = cells(record, &record.value(), Timestamp::now());

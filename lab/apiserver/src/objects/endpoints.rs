@@ -30,9 +30,15 @@ pub(super) struct EndpointController {
     /// Services that select pods of missing Nodes. kube-controller-manager syncs such a Service again and again, with a
     /// back-off that doubles from one second.
     incomplete: BTreeSet<ObjectKey>,
+    /// Whether a client reads Endpoints.
+    pub(super) has_endpoints: bool,
 }
 
 impl EndpointController {
+    pub(super) fn slices_of(&self, service: &ObjectKey) -> &[EndpointSlice] {
+        self.slices.get(service).map_or(&[], Vec::as_slice)
+    }
+
     pub(super) fn is_owner_of(&self, slice: &ObjectKey) -> bool {
         self.owners.contains_key(slice)
     }
@@ -99,6 +105,7 @@ impl Store {
         }
         let current = self.endpoints.slices.remove(key).unwrap_or_default();
         let mut wanted = self.wanted(key, &current);
+        self.sync_endpoints(key, &wanted);
         for slice in &current {
             if !wanted.iter().any(|wanted| wanted.metadata.name == slice.metadata.name) {
                 let gone = name_of(slice, key);

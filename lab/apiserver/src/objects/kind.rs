@@ -23,11 +23,15 @@ pub enum ObjectKind {
     ReplicaSet,
     /// `apps/v1 Deployment`.
     Deployment,
+    /// `v1 Endpoints`, which the store makes from a Service's EndpointSlices.
+    Endpoints,
+    /// `networking.k8s.io/v1 NetworkPolicy`: the store has none.
+    NetworkPolicy,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [ObjectKind; 10] = [
+    pub const ALL: [ObjectKind; 12] = [
         ObjectKind::Node,
         ObjectKind::Service,
         ObjectKind::EndpointSlice,
@@ -38,6 +42,8 @@ impl ObjectKind {
         ObjectKind::ServiceCidr,
         ObjectKind::ReplicaSet,
         ObjectKind::Deployment,
+        ObjectKind::Endpoints,
+        ObjectKind::NetworkPolicy,
     ];
 
     /// `kind` as in manifests.
@@ -53,6 +59,8 @@ impl ObjectKind {
             ObjectKind::ServiceCidr => "ServiceCIDR",
             ObjectKind::ReplicaSet => "ReplicaSet",
             ObjectKind::Deployment => "Deployment",
+            ObjectKind::Endpoints => "Endpoints",
+            ObjectKind::NetworkPolicy => "NetworkPolicy",
         }
     }
 
@@ -61,7 +69,7 @@ impl ObjectKind {
         match self {
             ObjectKind::EndpointSlice => "discovery.k8s.io/v1",
             ObjectKind::Lease => "coordination.k8s.io/v1",
-            ObjectKind::ServiceCidr => "networking.k8s.io/v1",
+            ObjectKind::ServiceCidr | ObjectKind::NetworkPolicy => "networking.k8s.io/v1",
             ObjectKind::ReplicaSet | ObjectKind::Deployment => "apps/v1",
             _ => "v1",
         }

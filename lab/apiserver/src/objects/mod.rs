@@ -13,6 +13,7 @@ mod error;
 mod field_position;
 mod kind;
 mod labels;
+mod legacy_endpoints;
 mod manifest;
 mod node;
 mod object;

@@ -2,9 +2,9 @@ use std::fmt;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
+use k8s_openapi::api::networking::v1::{NetworkPolicy, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -68,6 +68,10 @@ pub enum Object {
     ReplicaSet(Box<ReplicaSet>),
     /// `apps/v1 Deployment`.
     Deployment(Box<Deployment>),
+    /// `v1 Endpoints`.
+    Endpoints(Box<Endpoints>),
+    /// `networking.k8s.io/v1 NetworkPolicy`.
+    NetworkPolicy(Box<NetworkPolicy>),
 }
 
 impl Object {
@@ -93,6 +97,8 @@ impl Object {
             ObjectKind::ServiceCidr => read(value, Object::ServiceCidr),
             ObjectKind::ReplicaSet => read(value, Object::ReplicaSet),
             ObjectKind::Deployment => read(value, Object::Deployment),
+            ObjectKind::Endpoints => read(value, Object::Endpoints),
+            ObjectKind::NetworkPolicy => read(value, Object::NetworkPolicy),
         }
     }
 
@@ -117,6 +123,8 @@ impl Object {
             Object::ServiceCidr(cidr) => (ObjectKind::ServiceCidr, &cidr.metadata),
             Object::ReplicaSet(set) => (ObjectKind::ReplicaSet, &set.metadata),
             Object::Deployment(deployment) => (ObjectKind::Deployment, &deployment.metadata),
+            Object::Endpoints(endpoints) => (ObjectKind::Endpoints, &endpoints.metadata),
+            Object::NetworkPolicy(policy) => (ObjectKind::NetworkPolicy, &policy.metadata),
         }
     }
 }

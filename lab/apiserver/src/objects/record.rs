@@ -5,7 +5,7 @@ use bytes::Bytes;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -89,6 +89,10 @@ impl StoredObject for Lease {
     const STORED: ObjectKind = ObjectKind::Lease;
 }
 
+impl StoredObject for Endpoints {
+    const STORED: ObjectKind = ObjectKind::Endpoints;
+}
+
 /// Returns the fields that a field selector may name, as in kube-apiserver.
 pub(crate) fn selectable(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
@@ -121,9 +125,11 @@ pub(crate) fn selectable(kind: ObjectKind) -> &'static [&'static str] {
         ],
         ObjectKind::ServiceCidr => &["metadata.name"],
         ObjectKind::ReplicaSet => &["metadata.name", "metadata.namespace", "status.replicas"],
-        ObjectKind::EndpointSlice | ObjectKind::Lease | ObjectKind::Deployment => {
-            &["metadata.name", "metadata.namespace"]
-        }
+        ObjectKind::EndpointSlice
+        | ObjectKind::Endpoints
+        | ObjectKind::Lease
+        | ObjectKind::Deployment
+        | ObjectKind::NetworkPolicy => &["metadata.name", "metadata.namespace"],
     }
 }
 

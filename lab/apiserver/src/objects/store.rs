@@ -106,6 +106,11 @@ impl Store {
             }
             Object::ReplicaSet(set) => self.apply_replica_set(*set),
             Object::Deployment(deployment) => self.apply_deployment(*deployment),
+            // The API refuses such writes with words of their own.
+            Object::Endpoints(_) => Err(ObjectError::field("endpoints", "kind", "the lab makes Endpoints itself")),
+            Object::NetworkPolicy(_) => {
+                Err(ObjectError::field("networkpolicy", "kind", "the lab enforces no NetworkPolicies"))
+            }
         }
     }
 

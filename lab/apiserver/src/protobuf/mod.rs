@@ -58,8 +58,9 @@ pub enum ProtobufError {
 }
 
 /// The kinds that the server sends or accepts, besides lists. `DeleteOptions` have the version of any group.
-static KINDS: [(&str, &str, &FieldType); 16] = [
+static KINDS: [(&str, &str, &FieldType); 18] = [
     ("", "DeleteOptions", &messages::DeleteOptions),
+    ("v1", "Endpoints", &messages::Endpoints),
     ("v1", "Event", &messages::Event),
     ("v1", "Namespace", &messages::Namespace),
     ("v1", "Node", &messages::Node),
@@ -73,6 +74,8 @@ static KINDS: [(&str, &str, &FieldType); 16] = [
     ("discovery.k8s.io/v1", "EndpointSlice", &messages::EndpointSlice),
     ("events.k8s.io/v1", "Event", &messages::EventsEvent),
     ("meta.k8s.io/v1", "PartialObjectMetadata", &messages::PartialObjectMetadata),
+    // The API has no object of this kind.
+    ("networking.k8s.io/v1", "NetworkPolicy", &messages::NetworkPolicy),
     ("networking.k8s.io/v1", "ServiceCIDR", &messages::ServiceCIDR),
     ("policy/v1", "Eviction", &messages::Eviction),
 ];

@@ -1,7 +1,6 @@
 //! Tests with `kubectl` 1.20 or newer; skipped without it, except in CI.
 //!
-//! The tests pass `--validate=false`: before 1.25 `kubectl` validates with the schemas of `/openapi/v2`, which this API
-//! does not serve.
+//! The document `/openapi/v2` of this API has no schemas, so `kubectl` before 1.25 validates nothing.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,6 +16,12 @@ metadata: {name: app, labels: {tier: front}}
 spec:
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: http}]
+";
+
+const POLICY: &str = "apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: nobody}
+spec: {podSelector: {}}
 ";
 
 /// `None` if `kubectl` is missing.
@@ -67,6 +72,21 @@ async fn kubectl_commands_succeed() {
             return println!("SKIPPED: there is no kubectl (Debian package kubernetes-client)");
         };
         assert!(done && text.contains(expected), "kubectl {arguments}: {text}");
+    }
+    for (arguments, input, expected) in [
+        ("get networkpolicies -A", "", "No resources found"),
+        ("get endpoints web --no-headers", "", "10.244.3.2:8080"),
+        ("delete endpoints web", "", "the lab makes Endpoints itself"),
+        ("apply -f -", POLICY, "the lab enforces no NetworkPolicies"),
+        ("apply -f -", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "no matches for kind \"ConfigMap\""),
+        (
+            "apply -f -",
+            "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: b}\n",
+            "no matches for kind \"PodDisruptionBudget\" in version \"policy/v1\"",
+        ),
+    ] {
+        let (_, text) = kubectl(&kubeconfig, arguments, input).await.unwrap();
+        assert!(text.contains(expected), "kubectl {arguments}: {text}");
     }
     let broken = SERVICE.replace("port: 80", "port: 0");
     let (done, text) = kubectl(&kubeconfig, "create --validate=false -f -", &broken).await.unwrap();

@@ -89,6 +89,7 @@ async fn discovery_lists_every_resource() {
     let names: Vec<&str> =
         list["resources"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
     let expected = [
+        "endpoints",
         "events",
         "namespaces",
         "namespaces/status",
@@ -102,7 +103,7 @@ async fn discovery_lists_every_resource() {
     ];
     assert_eq!(names, expected);
     assert_eq!(get(&client, "/healthz", "*/*").await, (200, json!("ok")));
-    assert_eq!(get(&client, "/openapi/v2", PROTOBUF).await.0, 404);
+    assert_eq!(get(&client, "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf").await.0, 200);
     let (_, document) = get(&client, "/openapi/v3/api/v1", "application/json").await;
     let patch = &document["paths"]["/api/v1/namespaces/{namespace}/services/{name}"]["patch"];
     assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Service");

@@ -10,6 +10,10 @@ messages! {
     }
     ContainerImage { 1 names [String], 2 sizeBytes Int }
     DaemonEndpoint { 1 Port Int }
+    Endpoints { 1 metadata ObjectMeta, 2 subsets [EndpointSubset] }
+    EndpointSubset { 1 addresses [EndpointAddress], 2 notReadyAddresses [EndpointAddress], 3 ports [EndpointsPort] }
+    EndpointAddress { 1 ip String, 2 targetRef (ObjectReference), 3 hostname String, 4 nodeName (String) }
+    EndpointsPort { 1 name String, 2 port Int, 3 protocol String, 4 appProtocol (String) }
     Event {
         1 metadata ObjectMeta, 2 involvedObject ObjectReference, 3 reason String, 4 message String,
         5 source EventSource, 6 firstTimestamp Time, 7 lastTimestamp Time, 8 count Int, 9 type String,

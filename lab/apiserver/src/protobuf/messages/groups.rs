@@ -62,6 +62,7 @@ messages! {
     EventsEventSeries { 1 count Int, 2 lastObservedTime MicroTime }
 
     // networking/v1
+    NetworkPolicy { 1 metadata ObjectMeta }
     ServiceCIDR { 1 metadata ObjectMeta, 2 spec ServiceCIDRSpec, 3 status ServiceCIDRStatus }
     ServiceCIDRSpec { 1 cidrs [String] }
     ServiceCIDRStatus { 1 conditions [Condition] }
