@@ -103,7 +103,7 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTe
         for mode in scenario.modes.iter().copied().filter(|mode| args.mode.contains(mode)) {
             let named = proxies.iter().zip(&comparison.names).zip(&starts);
             let excused = named.map(|((proxy, proxy_name), starts)| {
-                let reason = excuse(proxy, &scenario.name, mode).or_else(|| starts.refusal(scenario, mode))?;
+                let reason = excuse(proxy, scenario, mode).or_else(|| starts.refusal(scenario, mode))?;
                 let (scenario, mode) = (scenario.name.clone(), mode.to_string());
                 Some(Excused { scenario, mode, proxy: proxy_name.clone(), reason })
             });

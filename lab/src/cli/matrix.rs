@@ -183,7 +183,7 @@ fn not_excused<'a>(
 ) -> Vec<&'a Scenario> {
     let mut runs = Vec::new();
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
-        match proxy.excuse(&scenario.name, mode) {
+        match proxy.excuse(scenario, mode) {
             Some(reason) => matrix.enter(&scenario.name, column, Cell::Excused(reason)),
             None => runs.push(scenario),
         }

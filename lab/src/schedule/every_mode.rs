@@ -76,7 +76,7 @@ fn divide<'a>(args: &RunArgs, jobs: &[Job<'a>]) -> Result<Vec<RunBatch<'a>>, Exi
 fn try_out(args: &RunArgs, batch: &RunBatch<'_>) -> Result<(), Exit> {
     match batch.target.guest() {
         None => Ok(()),
-        Some(_) if args.control_plane.is_some() => Err(Exit::unable("--control-plane is for this machine's kernel")),
+        Some(guest) if args.control_plane.is_some() => Err(super::no_control_plane(guest)),
         Some(guest) => microvm::try_out(args, guest, batch),
     }
 }

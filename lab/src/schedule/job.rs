@@ -39,14 +39,14 @@ pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool)
 
 pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) -> Vec<Job<'a>> {
     jobs.retain(|Job { scenario, mode, .. }| {
-        let reason = excuse(proxy, &scenario.name, *mode);
+        let reason = excuse(proxy, scenario, *mode);
         reason.iter().for_each(|reason| eprintln!("{} is not run in {mode} mode: {reason}", scenario.name));
         reason.is_none()
     });
     jobs
 }
 
-pub(crate) fn excuse(proxy: &ProxyUnderTest, scenario: &str, mode: Mode) -> Option<String> {
+pub(crate) fn excuse(proxy: &ProxyUnderTest, scenario: &Scenario, mode: Mode) -> Option<String> {
     match proxy {
         ProxyUnderTest::Own(_) => None,
         ProxyUnderTest::Foreign(foreign) => foreign.excuse(scenario, mode),

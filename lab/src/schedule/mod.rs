@@ -75,15 +75,40 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
     }
     match args.vm.target(&jobs)? {
         RunTarget::Host => host::run(args, &jobs, &proxy),
-        RunTarget::Guest(guest) if args.control_plane.is_some() => Err(Exit::unable(format!(
-            "--control-plane is for this machine's kernel; this would be run in a microVM{}",
-            guest.because
-        ))),
+        RunTarget::Guest(guest) if args.control_plane.is_some() => Err(no_control_plane(&guest)),
         RunTarget::Guest(guest) => microvm::run(args, &guest, &jobs),
     }
+}
+
+fn no_control_plane(guest: &GuestTarget) -> Exit {
+    Exit::unable(format!(
+        "--control-plane serves this machine's kernel only, and this would be run in a microVM{}: run it on a kernel that has \
+         what is needed, or without --control-plane",
+        guest.because
+    ))
 }
 
 fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
     let unknown = args.breaks.iter().find(|damage| !scenarios.iter().any(|scenario| damage.is_done_in(scenario)));
     unknown.map_or(Ok(()), |damage| Err(Exit::usage(format!("--break: no step is named {:?}", damage.meant.before))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_microvm_has_no_control_plane_and_the_refusal_says_why_one_would_be_used() {
+        let because = ", for hairpin needs ipvs, which this machine's kernel lacks".to_owned();
+        let refused = no_control_plane(&GuestTarget {
+            kernel: svclab_microvm::kernels::Kernel::default(),
+            deterministic: false,
+            because,
+        });
+        assert_eq!(
+            refused.message,
+            "--control-plane serves this machine's kernel only, and this would be run in a microVM, for hairpin needs ipvs, \
+             which this machine's kernel lacks: run it on a kernel that has what is needed, or without --control-plane"
+        );
+    }
 }

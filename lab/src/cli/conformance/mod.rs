@@ -155,7 +155,7 @@ impl Examination<'_> {
         };
         for scenario in &self.scenarios {
             for mode in self.modes.iter().copied().filter(|mode| scenario.modes.contains(mode)) {
-                match excuse(&self.proxy, &scenario.name, mode) {
+                match excuse(&self.proxy, scenario, mode) {
                     Some(why) => {
                         self.gatherer.excused(&scenario.name, scenario.promise, &mode.to_string(), &why);
                     }
@@ -212,9 +212,8 @@ impl Examination<'_> {
 
     /// Returns the scenarios of [`MEASURED`], or all if the user named none of these.
     fn measured(&self, mode: Mode) -> Vec<PathBuf> {
-        let fits = |scenario: &&Scenario| {
-            scenario.modes.contains(&mode) && excuse(&self.proxy, &scenario.name, mode).is_none()
-        };
+        let fits =
+            |scenario: &&Scenario| scenario.modes.contains(&mode) && excuse(&self.proxy, scenario, mode).is_none();
         let (usual, others): (Vec<&Scenario>, Vec<&Scenario>) =
             self.scenarios.iter().filter(fits).partition(|scenario| MEASURED.contains(&scenario.name.as_str()));
         let chosen = if usual.is_empty() { others } else { usual };

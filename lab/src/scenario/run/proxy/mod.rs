@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use svclab_apiserver::objects::family_name;
 use svclab_cluster::process::ProcessSpec;
 use svclab_netns::sandbox::WHOLE_MACHINE;
 
@@ -19,6 +21,8 @@ use self::versioned_mode::VersionedMode;
 
 use crate::mode::Mode;
 use crate::report::TestedProxy;
+use crate::scenario::Scenario;
+use crate::scenario::file::RuleFamily;
 use crate::scenario::values::TimeSpan;
 use crate::shipped::{self, SCENARIOS};
 
@@ -62,6 +66,8 @@ pub struct ForeignProxy {
     /// Empty: all modes.
     #[serde(default)]
     modes: Vec<VersionedMode>,
+    /// The address families that the proxy programs; `None`: both.
+    families: Option<Vec<RuleFamily>>,
     version: Option<Vec<String>>,
     #[serde(skip)]
     found: Option<Version>,
@@ -122,6 +128,7 @@ impl ForeignProxy {
             name,
             command,
             modes: Vec::new(),
+            families: None,
             version: None,
             found: None,
             init: None,
@@ -184,6 +191,9 @@ impl ForeignProxy {
     /// Checks the description, resolves programs and asks for the version.
     fn checked(mut self, first: Option<&Path>, keys: &Keys) -> Result<ForeignProxy, String> {
         self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
+        if self.families.as_ref().is_some_and(Vec::is_empty) {
+            return Err("families: expected ipv4, ipv6 or both".to_owned());
+        }
         if self.start_timeout.is_some_and(|span| span.0.is_zero()) {
             return Err("startTimeout: expected more than 0s".to_owned());
         }
@@ -237,7 +247,18 @@ impl ForeignProxy {
         self.modes.is_empty() || self.modes.iter().any(|other| other.mode == mode && other.is_in(version))
     }
 
-    pub fn excuse(&self, scenario: &str, mode: Mode) -> Option<String> {
+    /// Returns why a scenario is not run.
+    pub fn excuse(&self, scenario: &Scenario, mode: Mode) -> Option<String> {
+        self.excuse_of(&scenario.name, mode).or_else(|| {
+            let families = self.families.as_ref()?;
+            let is_its =
+                |range: &&IpNet| families.iter().any(|family| (*family == RuleFamily::Ipv4) == range.addr().is_ipv4());
+            let other = scenario.cluster.service_cidrs.iter().find(|range| !is_its(range))?;
+            Some(format!("{} programs no {}", self.name, family_name(other.addr())))
+        })
+    }
+
+    fn excuse_of(&self, scenario: &str, mode: Mode) -> Option<String> {
         let version = self.found.as_ref();
         if !self.has(mode) {
             let who = if self.modes.iter().any(|has| has.mode == mode) { self.title() } else { self.name.clone() };
@@ -306,6 +327,8 @@ mod tests {
             ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, versions: '>=1.8'}]\n", "`versions` of ipvs goes with"),
             ("name: x\ncommand: [/bin/sh]\ninit: []\n", "init: expected a program"),
             ("name: x\ncommand: [/bin/sh]\nready: {command: [/nonexistent]}\n", "ready.command: there is no program"),
+            ("name: x\ncommand: [/bin/sh]\nfamilies: [ipv5]\n", "ipv5"),
+            ("name: x\ncommand: [/bin/sh]\nfamilies: []\n", "families: expected ipv4, ipv6 or both"),
             ("name: x\ncommand: [/bin/sh]\nstartTimeout: 90\n", "expected a time such as 300ms"),
             ("name: x\ncommand: [/bin/sh]\nstartTimeout: 0s\n", "startTimeout: expected more than 0s"),
             ("name: x\ncommand: [/bin/sh]\nready: soon\n", "expected `marker`"),
@@ -366,8 +389,28 @@ mod tests {
             }
         }
         let proxy = read(&root.join("proxies/kube-proxy.yaml"));
-        assert_eq!(proxy.excuse("hairpin", Mode::Userspace).as_deref(), Some("kube-proxy has no userspace mode"));
-        assert_eq!(proxy.excuse("hairpin", Mode::Iptables), None);
+        assert_eq!(proxy.excuse_of("hairpin", Mode::Userspace).as_deref(), Some("kube-proxy has no userspace mode"));
+        assert_eq!(proxy.excuse_of("hairpin", Mode::Iptables), None);
+    }
+
+    #[test]
+    fn a_scenario_of_a_family_that_the_proxy_lacks_is_excused() {
+        let excuse = |families: Option<Vec<RuleFamily>>, scenario: &str| {
+            let proxy = ForeignProxy { families, ..ForeignProxy::of("x".into(), vec!["/bin/true".into()]) };
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").join(scenario).with_extension("yaml");
+            proxy.excuse(&crate::find::load_all(&[path], 0).unwrap()[0], Mode::Iptables).unwrap_or_default()
+        };
+        for (families, scenario, why) in [
+            (None, "dual-stack", ""),
+            (Some(vec![RuleFamily::Ipv4]), "hairpin", ""),
+            (Some(vec![RuleFamily::Ipv4]), "dual-stack", "x programs no IPv6"),
+            (Some(vec![RuleFamily::Ipv4]), "ipv6", "x programs no IPv6"),
+            (Some(vec![RuleFamily::Ipv6]), "hairpin", "x programs no IPv4"),
+            (Some(vec![RuleFamily::Ipv6]), "ipv6", ""),
+            (Some(vec![RuleFamily::Ipv6, RuleFamily::Ipv4]), "dual-stack", ""),
+        ] {
+            assert_eq!(excuse(families, scenario), why, "{scenario}");
+        }
     }
 
     #[test]
@@ -382,11 +425,11 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             ForeignProxy::read(&path).unwrap()
         };
-        assert_eq!(at("1.30.5").excuse("flush", Mode::Ipvs).as_deref(), Some("it waits"));
-        assert_eq!(at("1.36.2").excuse("flush", Mode::Ipvs), None);
+        assert_eq!(at("1.30.5").excuse_of("flush", Mode::Ipvs).as_deref(), Some("it waits"));
+        assert_eq!(at("1.36.2").excuse_of("flush", Mode::Ipvs), None);
         assert_eq!(at("1.36.2").title(), "x 1.36.2");
-        assert_eq!(at("1.30.5").excuse("hairpin", Mode::Nftables).as_deref(), Some("x 1.30.5 has no nftables mode"));
-        assert_eq!(at("1.36.2").excuse("hairpin", Mode::Nftables), None);
+        assert_eq!(at("1.30.5").excuse_of("hairpin", Mode::Nftables).as_deref(), Some("x 1.30.5 has no nftables mode"));
+        assert_eq!(at("1.36.2").excuse_of("hairpin", Mode::Nftables), None);
     }
 
     #[test]
