@@ -6,10 +6,10 @@ use clap::Args;
 use super::conformance::card::{CardFiles, differences, read, write_card};
 use super::matrix;
 use crate::exit::{Exit, FAILED, UNABLE};
-use crate::matrix::{Matrix, markdown};
+use crate::matrix::{self as matrices, Matrix};
 use crate::merge::{Gap, MergedReport, merge};
 use crate::report::terminal::counted;
-use crate::report::{RunRecord, html, junit};
+use crate::report::{RunRecord, html, junit, markdown};
 use crate::schedule::output::{write, write_json};
 
 #[derive(Args)]
@@ -29,7 +29,7 @@ pub(super) struct MergeArgs {
     /// Write the report of a run, or the card, as a page of one file for a browser (likewise).
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the card or the matrix as Markdown (likewise).
+    /// Write the report, the card or the matrix as Markdown (likewise).
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Compare the card with this one, as `svclab conformance` does.
@@ -59,9 +59,10 @@ pub(super) fn run(args: &MergeArgs) -> Result<u8, Exit> {
 }
 
 fn merged_run(args: &MergeArgs, run: &RunRecord) -> Result<u8, Exit> {
-    refuse("a run", [("--markdown", &args.markdown), ("--against", &args.against)])?;
+    refuse("a run", [("--against", &args.against)])?;
     let failed: Vec<_> = run.scenarios.iter().filter(|scenario| !scenario.passed).collect();
-    if ![&args.json, &args.junit, &args.html].into_iter().flatten().any(|path| path.as_os_str() == "-") {
+    if ![&args.json, &args.junit, &args.html, &args.markdown].into_iter().flatten().any(|path| path.as_os_str() == "-")
+    {
         for one in &failed {
             println!("FAILED {} ({}, {}); repeat with: {}", one.name, one.mode, one.place(), one.repeat);
         }
@@ -71,6 +72,7 @@ fn merged_run(args: &MergeArgs, run: &RunRecord) -> Result<u8, Exit> {
     write_json(args.json.as_deref(), run)?;
     write(args.junit.as_deref(), &junit::render(run))?;
     write(args.html.as_deref(), &html::render(run))?;
+    write(args.markdown.as_deref(), &markdown::render(run))?;
     let is_judged = run.scenarios.iter().any(|scenario| scenario.judged);
     Ok(match (run.passed, failed.is_empty()) {
         _ if !is_judged || failed.iter().any(|scenario| scenario.unable) => UNABLE,
@@ -84,7 +86,7 @@ fn merged_run(args: &MergeArgs, run: &RunRecord) -> Result<u8, Exit> {
 fn merged_matrix(args: &MergeArgs, merged: &Matrix) -> Result<u8, Exit> {
     refuse("a matrix", [("--junit", &args.junit), ("--html", &args.html), ("--against", &args.against)])?;
     let to_output = args.json.as_ref().is_none_or(|path| path.as_os_str() != "-").then(|| Path::new("-"));
-    write(args.markdown.as_deref().or(to_output), &markdown(merged))?;
+    write(args.markdown.as_deref().or(to_output), &matrices::markdown(merged))?;
     write_json(args.json.as_deref(), merged)?;
     Ok(matrix::status(merged))
 }

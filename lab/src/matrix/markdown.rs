@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Cell, Matrix};
-
-/// The most characters of a reason: a mismatch may contain a whole table.
-const LONGEST: usize = 400;
+use crate::report::markdown::plain;
 
 pub fn markdown(matrix: &Matrix) -> String {
     let mut reasons: Vec<(&'static str, &str)> = Vec::new();
@@ -68,22 +66,6 @@ fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> Stri
         reasons.len() - 1
     }) + 1;
     format!("{word} [{number}](#reason-{number})")
-}
-
-/// Returns `text` as one line of at most [`LONGEST`] characters, with Markdown escaped.
-fn plain(text: &str) -> String {
-    let line: Vec<&str> = text.split_whitespace().collect();
-    let line = line.join(" ");
-    let short: String = line.chars().take(LONGEST).collect();
-    let more = if short.len() < line.len() { "…" } else { "" };
-    let mut escaped = String::new();
-    for character in short.chars() {
-        if "\\`*_[]<>|".contains(character) {
-            escaped.push('\\');
-        }
-        escaped.push(character);
-    }
-    escaped + more
 }
 
 fn linked(text: &str) -> String {

@@ -1,9 +1,11 @@
 //! Reports: on a terminal during the run; as JSON, JUnit XML and HTML at its end.
 
+pub mod annotations;
 mod cluster;
 mod figures;
 pub mod html;
 pub mod junit;
+pub mod markdown;
 mod record;
 pub mod terminal;
 

@@ -82,6 +82,9 @@ pub(crate) struct RunArgs {
     /// Write the report as a page of one file for a browser (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Write the report as GitHub Markdown (`-`: to standard output): scenarios by modes, and the failed steps.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
     /// The directory for bundles. A failed step leaves a bundle that shows why it failed: each node's archive, logs, connections, a
     /// capture of the probe, its explanation [default: beside the report of --json].
     #[arg(long, value_name = "DIR", conflicts_with = "simulate")]
@@ -190,7 +193,7 @@ impl RunArgs {
     }
 
     pub(super) fn stream(&self) -> Stream {
-        let mut documents = [&self.json, &self.junit, &self.html].into_iter().flatten();
+        let mut documents = [&self.json, &self.junit, &self.html, &self.markdown].into_iter().flatten();
         // A microVM passes only standard error to the host.
         let is_taken = documents.any(|path| path.as_os_str() == "-") || self.machine.is_some();
         if is_taken { Stream::Err } else { Stream::Out }

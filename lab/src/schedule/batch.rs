@@ -36,7 +36,7 @@ impl<'a> RunBatch<'a> {
         // Not beside the batch's report, which is temporary.
         order.bundle = args.bundles();
         order.no_bundle = order.bundle.is_none();
-        (order.json, order.junit, order.html) = (None, None, None);
+        (order.json, order.junit, order.html, order.markdown) = (None, None, None, None);
         order.is_batch = true;
         order
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::output::IN_WORKFLOW;
 use super::{RunArgs, signals};
 use crate::console::Stream;
 use crate::exit::{Exit, status_of};
@@ -30,6 +31,8 @@ pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -
         ChildOutput::To(Stream::Err) => drop(command.stdout(std::io::stderr())),
         ChildOutput::Discard => drop(command.stdout(Stdio::null()).stderr(Stdio::null())),
     }
+    // The parent's report has the failures as well.
+    command.env_remove(IN_WORKFLOW);
     command.envs(path.map(|path| ("PATH", path)));
     signals::status(&mut command).map(status_of).map_err(unable)
 }

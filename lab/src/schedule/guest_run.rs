@@ -154,7 +154,7 @@ impl GuestRun {
         order.proxy_outside = args.proxy_given();
         (order.lab.seed, order.seeds) = (seed.into(), Vec::new());
         order.lab.proxy = self.proxy.as_ref().map(PathBuf::from);
-        (order.json, order.junit, order.html) = (Some(REPORT.into()), None, None);
+        (order.json, order.junit, order.html, order.markdown) = (Some(REPORT.into()), None, None, None);
         (order.bundle, order.no_bundle) = (None, true);
         (order.from_report, order.is_batch) = (None, false);
         order

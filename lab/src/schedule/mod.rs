@@ -45,7 +45,7 @@ use job::{jobs, not_excused};
 pub(crate) const NAME: &str = "svclab";
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
-    output::open([&args.json, &args.html, &args.junit].map(Option::as_deref))?;
+    output::open([&args.json, &args.html, &args.junit, &args.markdown].map(Option::as_deref))?;
     if args.simulate {
         return simulator::run(args);
     }

@@ -10,7 +10,10 @@ use super::args::RunArgs;
 use super::signals::Stop;
 use crate::console::{progress, unless_unread};
 use crate::exit::{Exit, FAILED, UNABLE};
-use crate::report::{RunRecord, html, junit};
+use crate::report::{RunRecord, annotations, html, junit, markdown};
+
+/// GitHub sets it to `true` in a step of a workflow.
+pub(super) const IN_WORKFLOW: &str = "GITHUB_ACTIONS";
 
 pub(super) fn finish(args: &RunArgs, run: RunRecord, stopped: Option<Stop>) -> Result<u8, Exit> {
     // Other shards judge more.
@@ -36,6 +39,12 @@ pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped:
         write(args.html.as_deref(), &html::render(&run))?;
     }
     write(args.junit.as_deref(), &junit::render(&run))?;
+    write(args.markdown.as_deref(), &markdown::render(&run))?;
+    if std::env::var_os(IN_WORKFLOW).is_some_and(|value| value == "true") {
+        let workspace = std::env::var_os("GITHUB_WORKSPACE");
+        let lines = annotations::render(&run, workspace.as_ref().map(Path::new));
+        lines.iter().for_each(|line| args.stream().line(line));
+    }
     stopped.map_or(Ok(status), |stop| Err(stop.exit()))
 }
 

@@ -27,4 +27,5 @@ mod soak;
 #[path = "../support/mod.rs"]
 mod support;
 mod up;
+mod workflow;
 mod writing;

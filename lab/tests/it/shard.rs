@@ -42,7 +42,7 @@ fn without(mut value: Value, keys: &[&str]) -> Value {
 fn merged_shards_of_simulated_runs_are_the_whole_apart_from_times() {
     let folder = tempfile::tempdir().unwrap();
     let command = ["run", "hairpin", "udp", "clusterip", "dual-stack", "--simulate", "--keep-going"];
-    let flags = ["--junit", "merged.xml", "--html", "merged.html"];
+    let flags = ["--junit", "merged.xml", "--html", "merged.html", "--markdown", "merged.md"];
     let [whole, merged] = whole_and_merged(folder.path(), &command, &flags).unwrap();
     assert!(whole["scenarios"].as_array().unwrap().len() >= 12);
     let own = |name: &str| json(folder.path(), name)["scenarios"].as_array().unwrap().len();
@@ -50,7 +50,7 @@ fn merged_shards_of_simulated_runs_are_the_whole_apart_from_times() {
     assert_eq!(json(folder.path(), "1.json")["shard"]["number"], 1);
     let times = ["seconds"];
     assert_eq!(without(merged, &times), without(whole, &times));
-    for name in ["merged.xml", "merged.html"] {
+    for name in ["merged.xml", "merged.html", "merged.md"] {
         let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(text.contains("hairpin") && text.contains("dual-stack") && !text.contains("shard"), "{name}");
     }

@@ -166,9 +166,13 @@ fn the_action_passes_its_inputs_to_the_lab() {
     let reports = fs::read_to_string(at("output")).unwrap();
     let reports = reports.trim().strip_prefix("reports=").unwrap().to_owned();
     assert!(Path::new(&reports).is_dir());
-    for flag in ["--junit", "--json", "--html", "--bundle"] {
+    for flag in ["--junit", "--json", "--html", "--markdown", "--bundle"] {
         assert!(value(&words, flag)[0].starts_with(&reports), "{words:?}");
     }
+
+    fs::write(Path::new(&reports).join("summary.md"), "# svcproxy\n").unwrap();
+    run(&[("GITHUB_STEP_SUMMARY", at("summary").to_str().unwrap())]);
+    assert_eq!(fs::read_to_string(at("summary")).unwrap(), "# svcproxy\n");
 
     let words = run(&[("SHARD", "3/16"), ("SCENARIOS", "hairpin")]);
     assert_eq!((words[0].as_str(), value(&words, "--shard")), ("run", vec!["3/16".to_owned()]));
@@ -177,7 +181,14 @@ fn the_action_passes_its_inputs_to_the_lab() {
     let words = run(&[("MERGE", "reports")]);
     assert_eq!((words[0].as_str(), words[words.len() - 1].as_str()), ("merge", "reports/shard-1/report.json"));
 
-    let all = run(&[]);
+    fs::write(at("reports/shard-1/card.json"), "{}").unwrap();
+    let words = run(&[("CONFORMANCE", "true"), ("MERGE", "reports")]);
+    assert_eq!((words[0].as_str(), words[words.len() - 1].as_str()), ("merge", "reports/shard-1/card.json"));
+    let words = run(&[("CONFORMANCE", "true"), ("PROXY", "own.yaml"), ("SCENARIOS", "hairpin"), ("SHARD", "1/2")]);
+    assert_eq!((words[0].as_str(), value(&words, "--proxy")), ("conformance", vec!["own.yaml".to_owned()]));
+    assert!(!words.contains(&"--junit".to_owned()) && !words.contains(&"--keep-going".to_owned()), "{words:?}");
+
+    let all = run(&[("CONFORMANCE", "false")]);
     let files = |path: &Path| {
         path.read_dir()
             .unwrap()
