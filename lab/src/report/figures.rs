@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Figures {
     /// Times from a change to the first right answer on a node, unsorted: one entry per change and node.
     pub applied: Vec<Duration>,
-    /// Rules in all iptables tables of all nodes at the end; in nftables mode also rules and elements of the proxies'
-    /// tables.
+    /// Rules in all iptables tables of all nodes at the end; and rules and elements of the proxies' tables of
+    /// nftables.
     pub rules: usize,
     /// Chains, counted like `rules`.
     pub chains: usize,

@@ -223,6 +223,24 @@ fn a_proxy_that_never_gets_ready_is_waited_for_once() {
     assert!(bundle.join("node-a.tar").is_file() && bundle.join("step.json").is_file());
 }
 
+#[test]
+fn tables_of_a_description_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let init = "init: [sh, -c, 'nft add table inet own && nft add chain inet own c && nft add rule inet own c counter && nft add rule inet own c accept']\n";
+    let mut counts = Vec::new();
+    for tables in ["", "tables: [\"inet  own\", ip gone]\n"] {
+        let flags = ["hairpin", "--figures", "--json", report.to_str().unwrap()];
+        let Some((output, stderr)) = run(&format!("{init}{tables}"), &flags) else { return };
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        let figures = &report["scenarios"][0]["figures"];
+        counts.push((figures["rules"].as_u64().unwrap(), figures["chains"].as_u64().unwrap()));
+    }
+    let nodes = 3;
+    assert_eq!(counts[1], (counts[0].0 + 2 * nodes, counts[0].1 + nodes));
+}
+
 fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
     let (output, stderr) = lab(more, |command, file| {
         command.args(["compare", "svcproxy"]).arg(file).args(arguments);

@@ -34,7 +34,7 @@ pub use metric::{HealthCheckFile, HealthPath, MetricFile};
 pub use proxy::{
     ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IptablesWriter, IpvsFile, ProxyFile, Scheduler,
 };
-pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile};
+pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile, nft_table};
 pub use scale::ScaleFile;
 pub use scan::{PortRange, ScanFile};
 pub use start::{ProxyOverride, StartFile};

@@ -112,13 +112,18 @@ impl RuleFile {
         if self.packets.is_some() && kinds == 0 {
             problem("`packets` goes with `chain`, `map` or `set`: a table counts nothing");
         }
-        let right = matches!(table.value.0.split_whitespace().collect::<Vec<_>>()[..], [family, _] if FAMILIES.contains(&family));
-        if !right {
-            let message =
-                format!("nft: expected a family ({}) and a table, such as `ip kube-proxy`", FAMILIES.join(", "));
-            problems.push((table.referenced, message));
+        if let Err(expected) = nft_table(&table.value.0) {
+            problems.push((table.referenced, format!("nft: {expected}")));
         }
         problems
+    }
+}
+
+/// Returns family and name of a table of nftables, with one space; the error says what is expected.
+pub fn nft_table(text: &str) -> Result<String, String> {
+    match text.split_whitespace().collect::<Vec<_>>()[..] {
+        [family, name] if FAMILIES.contains(&family) => Ok(format!("{family} {name}")),
+        _ => Err(format!("expected a family ({}) and a table, such as `ip kube-proxy`", FAMILIES.join(", "))),
     }
 }
 

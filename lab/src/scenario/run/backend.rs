@@ -33,8 +33,6 @@ pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
 const ONE_PORT: Duration = Duration::from_secs(5);
 
-/// The nftables tables of both svcproxy and kube-proxy.
-pub(super) const NFT_TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
 const NO_SUCH_TABLE: &str = "No such file or directory";
 
 impl Backend for KernelLab {

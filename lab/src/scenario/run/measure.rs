@@ -1,9 +1,7 @@
 use svclab_cluster::traffic::probe::ClusterHost;
 
-use super::backend::NFT_TABLES;
 use super::lab::KernelLab;
 use crate::expect::counters::Ruleset;
-use crate::mode::Mode;
 use crate::report::Figures;
 
 impl KernelLab {
@@ -27,8 +25,8 @@ impl KernelLab {
                 figures.rules += saved.rules.len();
                 figures.chains += saved.chains.len();
             }
-            for table in NFT_TABLES.iter().filter(|_| self.proxies.mode_of(&node) == Mode::Nftables) {
-                let listed = Ruleset::parse_nft(&self.table(&ClusterHost::Node(node.clone()), table).await.ok()?);
+            for table in self.proxies.nft_tables(&node) {
+                let listed = Ruleset::parse_nft(&self.table(&ClusterHost::Node(node.clone()), &table).await.ok()?);
                 figures.rules += listed.rules.len();
                 figures.chains += listed.chains.iter().filter(|(_, object)| object.starts_with("chain ")).count();
             }

@@ -25,6 +25,9 @@ use crate::scenario::{IptablesVariant, ProxySettings};
 /// The EMSGSIZE error of iptables-nft and nft: the socket buffer is too small for a transaction.
 const TOO_LONG: &str = "Message too long";
 
+/// The nftables tables of both svcproxy and kube-proxy.
+const NFT_TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
+
 const LOOK: Duration = Duration::from_secs(1);
 
 /// svcproxy's state files, one per node. Not beside the configuration, which proxies watch.
@@ -114,6 +117,19 @@ impl Proxies {
 
     pub(super) fn mode_of(&self, node: &str) -> Mode {
         self.modes.of(node)
+    }
+
+    /// Returns the tables of nftables that a node's proxy writes.
+    pub(super) fn nft_tables(&self, node: &str) -> Vec<String> {
+        let described = match &self.proxy {
+            ProxyUnderTest::Own(_) => None,
+            ProxyUnderTest::Foreign(foreign) => foreign.tables(),
+        };
+        match (described, self.mode_of(node)) {
+            (Some(tables), _) => tables.to_vec(),
+            (None, Mode::Nftables) => NFT_TABLES.map(str::to_owned).to_vec(),
+            (None, Mode::Iptables | Mode::Ipvs | Mode::Userspace) => Vec::new(),
+        }
     }
 
     pub(super) fn excused_promises(&self, node: &str) -> BTreeMap<String, String> {

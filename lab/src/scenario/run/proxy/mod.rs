@@ -22,7 +22,7 @@ use self::versioned_mode::VersionedMode;
 use crate::mode::Mode;
 use crate::report::TestedProxy;
 use crate::scenario::Scenario;
-use crate::scenario::file::RuleFamily;
+use crate::scenario::file::{RuleFamily, nft_table};
 use crate::scenario::values::TimeSpan;
 use crate::shipped::{self, SCENARIOS};
 
@@ -68,6 +68,8 @@ pub struct ForeignProxy {
     modes: Vec<VersionedMode>,
     /// The address families that the proxy programs; `None`: both.
     families: Option<Vec<RuleFamily>>,
+    /// The tables of nftables that are the proxy's, in every mode; `None`: those of kube-proxy in nftables mode.
+    tables: Option<Vec<String>>,
     version: Option<Vec<String>>,
     #[serde(skip)]
     found: Option<Version>,
@@ -129,6 +131,7 @@ impl ForeignProxy {
             command,
             modes: Vec::new(),
             families: None,
+            tables: None,
             version: None,
             found: None,
             init: None,
@@ -194,6 +197,9 @@ impl ForeignProxy {
         if self.families.as_ref().is_some_and(Vec::is_empty) {
             return Err("families: expected ipv4, ipv6 or both".to_owned());
         }
+        for table in self.tables.iter_mut().flatten() {
+            *table = nft_table(table).map_err(|expected| format!("tables: {table}: {expected}"))?;
+        }
         if self.start_timeout.is_some_and(|span| span.0.is_zero()) {
             return Err("startTimeout: expected more than 0s".to_owned());
         }
@@ -232,6 +238,10 @@ impl ForeignProxy {
     /// Returns how long the proxy may take to get ready, however idle it is; `None`: as long as the lab waits for any proxy.
     pub fn start_timeout(&self) -> Option<Duration> {
         self.start_timeout.map(|span| span.0)
+    }
+
+    pub fn tables(&self) -> Option<&[String]> {
+        self.tables.as_deref()
     }
 
     pub fn title(&self) -> String {
@@ -329,6 +339,7 @@ mod tests {
             ("name: x\ncommand: [/bin/sh]\nready: {command: [/nonexistent]}\n", "ready.command: there is no program"),
             ("name: x\ncommand: [/bin/sh]\nfamilies: [ipv5]\n", "ipv5"),
             ("name: x\ncommand: [/bin/sh]\nfamilies: []\n", "families: expected ipv4, ipv6 or both"),
+            ("name: x\ncommand: [/bin/sh]\ntables: [my-proxy]\n", "tables: my-proxy: expected a family (ip, "),
             ("name: x\ncommand: [/bin/sh]\nstartTimeout: 90\n", "expected a time such as 300ms"),
             ("name: x\ncommand: [/bin/sh]\nstartTimeout: 0s\n", "startTimeout: expected more than 0s"),
             ("name: x\ncommand: [/bin/sh]\nready: soon\n", "expected `marker`"),

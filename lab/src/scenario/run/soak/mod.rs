@@ -23,7 +23,6 @@ use svclab_spec::Protocol;
 use traffic::SteadyTraffic;
 use watch::ProxyWatch;
 
-use super::backend::NFT_TABLES;
 use super::error::LabError;
 use super::lab::KernelLab;
 use super::marker::Marker;
@@ -321,11 +320,9 @@ async fn dump_once(lab: &KernelLab, node: &str) -> Result<NodeRules, LabError> {
         rules.read_servers(&shown("ipvsadm -Sn").await?);
         rules.read_addresses(DEVICE, &shown("ip -o addr show dev kube-ipvs0").await?);
     }
-    if lab.proxies.mode_of(node) == Mode::Nftables {
-        let marker = lab.marker.as_ref().map(Marker::addresses).unwrap_or_default();
-        for table in NFT_TABLES {
-            rules.read_nft(&lab.table(&ClusterHost::Node(node.to_owned()), table).await?, &marker);
-        }
+    let marker = lab.marker.as_ref().map(Marker::addresses).unwrap_or_default();
+    for table in lab.proxies.nft_tables(node) {
+        rules.read_nft(&lab.table(&ClusterHost::Node(node.to_owned()), &table).await?, &marker);
     }
     rules.sort_jumps();
     if lab.proxies.mode_of(node) == Mode::Userspace {
