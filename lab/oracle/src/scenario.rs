@@ -30,7 +30,7 @@ impl ClusterModel {
             }
             // A probe step needs an expectation.
             (None, Some(node)) => text.push_str(&format!(
-                "# probe: {probe}\n- name: the oracle promises nothing that a step can say\n  exec: {{on: node/{}, command: [\"true\"]}}\n",
+                "# probe: {probe}\n- name: the oracle promises nothing that a step can say\n  exec: {{at: node/{}, command: [\"true\"]}}\n",
                 node.name
             )),
             (None, None) => {}

@@ -194,9 +194,9 @@ impl<'a> DryRun<'a> {
                 problems.extend(rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)));
             }
             Action::Exec(exec) if exec.command.is_empty() => {
-                problems.push(Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments"));
+                problems.push(Problem::new(exec.at.referenced, "exec.command: expected a program and its arguments"));
             }
-            Action::Exec(exec) => problems.extend(resolve::place(store, &exec.on).err()),
+            Action::Exec(exec) => problems.extend(resolve::place(store, &exec.at).err()),
             Action::HealthCheck(file) => {
                 problems.extend(resolve::health_check(store, step.node(), file).err());
                 if file.path.is_some() && expect.local_endpoints.is_some() {
@@ -294,7 +294,7 @@ fn check_finding(store: &Store, finding: &Spanned<FindingFile>) -> Option<Proble
 
 fn check_rule(scenario: &Scenario, rule: &RuleFile, counted: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let OneOrMany(nodes) = &rule.on;
+    let OneOrMany(nodes) = &rule.at;
     let names = || scenario.cluster.nodes.iter().map(|node| node.name.as_str());
     for node in nodes {
         if let Err(message) = NodeChoice::among(&node.value, names()) {

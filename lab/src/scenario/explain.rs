@@ -103,7 +103,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
             vec![format!("{} of the proxy on {}{from}", path.text(), step.node())]
         }
         Action::Metric(file) => vec![format!("{} of the proxy on {}", file.name, step.node())],
-        Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
+        Action::Exec(exec) => vec![format!("on {}: {}", exec.at.value.0, exec.command.join(" "))],
         Action::KillProxy(file) if file.when.is_some() => {
             vec![format!("in the next step's restore, on {nodes}")]
         }

@@ -51,7 +51,7 @@ impl<'a> PossibleModes<'a> {
     /// Returns the problem of a rule that no node checks. Unknown nodes are reported elsewhere.
     fn unused(&self, rule: &RuleFile, at: Location) -> Option<Problem> {
         let names = || self.0.keys().copied();
-        let nodes: Vec<String> = rule.on.0.iter().filter_map(|node| node.value.among(names()).ok()).flatten().collect();
+        let nodes: Vec<String> = rule.at.0.iter().filter_map(|node| node.value.among(names()).ok()).flatten().collect();
         let modes: BTreeSet<Mode> =
             nodes.iter().filter_map(|node| self.0.get(node.as_str())).flatten().copied().collect();
         let unused = !modes.is_empty() && !rule.modes().any(|mode| modes.contains(&mode));

@@ -16,7 +16,7 @@ pub(super) type ModeByNode = BTreeMap<String, Mode>;
 /// Returns the nodes whose proxy is in a mode of the rule.
 pub(super) fn nodes_of(rule: &RuleFile, modes: &ModeByNode) -> Result<Vec<String>, Problem> {
     let mut chosen = Vec::new();
-    for choice in &rule.on.0 {
+    for choice in &rule.at.0 {
         let among = choice.value.among(modes.keys().map(String::as_str));
         chosen.extend(among.map_err(|message| Problem::new(choice.referenced, message))?);
     }
@@ -139,7 +139,7 @@ mod tests {
             )
         };
         let (before, now) = (table(3), table(5));
-        let wrong = |rule: &str| wrong(&format!("{{on: all, nft: ip x, {rule}}}"), Some(&before), &now);
+        let wrong = |rule: &str| wrong(&format!("{{at: all, nft: ip x, {rule}}}"), Some(&before), &now);
         for right in [
             "map: m",
             "map: m, element: [10.0.0.1 ., goto a]",

@@ -101,8 +101,8 @@ fn every_mistake_is_reported_with_its_line() {
         "- name: one\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: x}\n    spec: {ports: [{prot: 80}]}\n",
         "- name: one\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: x}\n    spec:\n      ports:\n      - port: many\n",
         &two,
-        "- name: one\n  rules: [{on: node-a, chain: KUBE-SVC-X, packets: many}]\n",
-        "- name: one\n  rules: [{on: node-a, chain: KUBE-SVC-X}]\n  eventually: soon\n",
+        "- name: one\n  rules: [{at: node-a, chain: KUBE-SVC-X, packets: many}]\n",
+        "- name: one\n  rules: [{at: node-a, chain: KUBE-SVC-X}]\n  eventually: soon\n",
     ];
     let shown = steps.map(errors);
     insta::assert_snapshot!(shown.join("\n"));
@@ -253,7 +253,7 @@ fn start_proxy_changes_the_mode() {
             "- name: x\n  startProxy: {node: all, scheduler: lc}\n",
             "startProxy.scheduler: lc is IPVS mode's, in which node-b is not by then",
         ),
-        ("- name: x\n  startProxy: {on: node-a, mode: ipvs}\n", "unknown field `on`"),
+        ("- name: x\n  startProxy: {at: node-a, mode: ipvs}\n", "unknown field `at`"),
         ("- name: x\n  startProxy: 7\n", "a node, a list of nodes, or {node: NODE, mode: MODE, scheduler: SCHEDULER}"),
         ("- name: x\n  startProxy: {node: node-z, mode: ipvs}\n", "node-z"),
         (
@@ -261,7 +261,7 @@ fn start_proxy_changes_the_mode() {
             "traffic.sourcePort: one port has room for UDP alone",
         ),
         (
-            "- name: x\n  rules: [{on: node-a, chain: KUBE-SERVICES}]\n",
+            "- name: x\n  rules: [{at: node-a, chain: KUBE-SERVICES}]\n",
             "a rule of iptables mode (`mode: iptables`, or none) on node-a, in ipvs by then",
         ),
         (
@@ -275,7 +275,7 @@ fn start_proxy_changes_the_mode() {
     // node-b is still in the old mode.
     for more in [
         "- name: x\n  modes: [iptables]\n  unready: web-1\n",
-        "- name: x\n  rules: [{on: all, chain: KUBE-SVC}]\n",
+        "- name: x\n  rules: [{at: all, chain: KUBE-SVC}]\n",
         "- name: x\n  startProxy: {node: node-a, scheduler: lc}\n",
     ] {
         load_text(&format!("{head}steps:\n{steps}{more}")).unwrap();
@@ -380,7 +380,7 @@ fn excessive_numbers_and_files_are_errors() {
 
 #[test]
 fn rules_of_nftables_name_a_chain_map_or_set() {
-    let rules = |rule: &str| format!("{HEAD}steps:\n- name: x\n  rules: [{{on: all, {rule}}}]\n");
+    let rules = |rule: &str| format!("{HEAD}steps:\n- name: x\n  rules: [{{at: all, {rule}}}]\n");
     for rule in [
         "nft: ip kube-proxy",
         "nft: ip kube-proxy, mode: iptables, exists: false",
@@ -412,6 +412,24 @@ fn rules_of_nftables_name_a_chain_map_or_set() {
         error.contains("a rule of nftables mode (`mode: nftables`, or none) on node-a, node-b, in ipvs by then"),
         "{error}"
     );
+}
+
+#[test]
+fn the_old_name_of_the_key_at_is_still_read() {
+    // Editors with YAML 1.1 take a plain `on` for `true`, and may have quoted it.
+    for key in ["at", "on", "\"on\""] {
+        let steps = format!(
+            "- name: x\n  rules: [{{{key}: all, chain: KUBE-SERVICES}}]\n\
+             - name: y\n  exec: {{{key}: node/node-a, command: [\"true\"]}}\n"
+        );
+        let scenario = load_text(&format!("{HEAD}steps:\n{steps}")).unwrap();
+        let (Action::Rules(rules), Action::Exec(exec)) = (&scenario.steps[0].action, &scenario.steps[1].action) else {
+            panic!("{key}: {scenario:?}")
+        };
+        assert_eq!((rules[0].at.0.len(), exec.command.len()), (1, 1));
+    }
+    let both = format!("{HEAD}steps:\n- name: x\n  rules: [{{at: all, on: all, chain: KUBE-SERVICES}}]\n");
+    assert!(load_text(&both).unwrap_err().contains("duplicate field `at`"), "{}", load_text(&both).unwrap_err());
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     /// No bundles: for runs whose reports are temporary.
     #[arg(long, hide = true, conflicts_with = "bundle")]
     pub(crate) no_bundle: bool,
-    /// Damage before a step, as JSON {"scenario" (or left out), "before", "on", "commands"}: for the tests that show that scenarios can fail.
+    /// Damage before a step, as JSON {"scenario" (or left out), "before", "at", "commands"}: for the tests that show that scenarios can fail.
     #[arg(long = "break", hide = true, value_name = "JSON")]
     pub(crate) breaks: Vec<BreakArg>,
     /// Whether the run is a batch of another run, which prints the last line.
@@ -283,12 +283,12 @@ impl std::str::FromStr for BreakArg {
         struct BreakJson {
             scenario: Option<String>,
             before: String,
-            on: String,
+            at: String,
             commands: Vec<String>,
         }
-        let BreakJson { scenario, before, on, commands } =
+        let BreakJson { scenario, before, at, commands } =
             serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let meant = Damage { scenario, before, on: on.parse()?, commands };
+        let meant = Damage { scenario, before, at: at.parse()?, commands };
         Ok(BreakArg { written: text.to_owned(), meant })
     }
 }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_order_for_another_process_reads_back() {
-        let damage = r#"{"scenario":null,"before":"a step","on":"all","commands":["true"]}"#;
+        let damage = r#"{"scenario":null,"before":"a step","at":"all","commands":["true"]}"#;
         let args = RunArgs {
             mode: vec![Mode::Ipvs],
             breaks: vec![damage.parse().unwrap()],

@@ -292,8 +292,8 @@ fn a_run_fails_if_only_an_audit_fails() {
     let scenario = format!(
         "name: shadowed\nabout: A rule of another program that no probe meets.\ncluster: {{nodes: 2, clients: [laptop], loadBalancer: true}}\n\
          manifests: |{MANIFESTS}\nsteps:\n\
-         - name: a drop\n  exec: {{on: node/node-b, command: [iptables, -I, FORWARD, -p, udp, -j, DROP]}}\n\
-         - name: and another\n  exec: {{on: node/node-b, command: [iptables, -I, FORWARD, -p, tcp, --dport, '8080', -j, DROP]}}\n\
+         - name: a drop\n  exec: {{at: node/node-b, command: [iptables, -I, FORWARD, -p, udp, -j, DROP]}}\n\
+         - name: and another\n  exec: {{at: node/node-b, command: [iptables, -I, FORWARD, -p, tcp, --dport, '8080', -j, DROP]}}\n\
          - name: a change\n  apply: |\n    {{apiVersion: v1, kind: Service, metadata: {{name: new}}, spec: {{selector: {{app: host}}, ports: [{{port: 9100}}]}}}}\n\
          - name: a probe that does not meet it\n  probe: {{from: pod/caller, to: service/host, count: 1}}\n  expect: {{answered: host}}\n"
     );

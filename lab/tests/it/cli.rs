@@ -69,7 +69,7 @@ fn a_run_in_which_nothing_was_judged_exits_with_3() {
 #[test]
 fn a_failing_run_exits_with_1_and_prints_how_to_repeat_it() {
     // The damaged rules' target port refuses connections, which is quicker than a timeout.
-    let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
+    let damage = r#"{"before":"through the node port of its own node","at":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
     let output = run(&["run", "hairpin", "--mode", "iptables", "--junit", "-", "--break", damage]);
     if unable(&output) {
         return;
@@ -170,7 +170,7 @@ fn a_mode_that_cannot_run_is_reported_and_fails_in_ci_or_if_named() {
     assert_eq!((output.status.code(), &report_of()["passed"]), (Some(3), &false.into()), "in CI: {}", said(&output));
     let output = start(false, &["--mode", "iptables,ipvs"]);
     assert_eq!(output.status.code(), Some(3), "named: {}", said(&output));
-    let damage = r#"{"before":"through the cluster IP","on":"all","commands":["iptables -t nat -F KUBE-SERVICES"]}"#;
+    let damage = r#"{"before":"through the cluster IP","at":"all","commands":["iptables -t nat -F KUBE-SERVICES"]}"#;
     let output = start(false, &["--patience", "500", "--break", damage]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(

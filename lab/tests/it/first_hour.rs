@@ -195,7 +195,7 @@ steps:
   probe: {from: pod/web, to: service/web}
   expect: {answered: web}
 - name: it takes long
-  exec: {on: node/node-a, command: [sleep, \"28.7531\"]}
+  exec: {at: node/node-a, command: [sleep, \"28.7531\"]}
 - name: it answers again
   probe: {from: pod/web, to: service/web}
   expect: {answered: web}

@@ -43,7 +43,7 @@ fn scenario(directory: &Path, command: &str) -> PathBuf {
     let path = directory.join("one.yaml");
     let text = format!(
         "name: one\nabout: One command.\nmodes: [iptables]\ncluster: {{nodes: 1}}\nsteps:\n- name: it\n  \
-         exec: {{on: node/node-a, command: [sh, -c, {command:?}]}}\n"
+         exec: {{at: node/node-a, command: [sh, -c, {command:?}]}}\n"
     );
     std::fs::write(&path, text).unwrap();
     path

@@ -278,9 +278,9 @@ fn judged(mode: &str, steps: &str) -> (Option<i32>, Value, String) {
 
 #[test]
 fn rules_of_another_mode_are_not_judged() {
-    let of_ipvs = "- name: a\n  rules: [{on: node-a, chain: KUBE-NODE-PORT, mode: ipvs}]\n";
+    let of_ipvs = "- name: a\n  rules: [{at: node-a, chain: KUBE-NODE-PORT, mode: ipvs}]\n";
     let of_both =
-        "- name: b\n  rules: [{on: node-a, chain: KUBE-NODE-PORT, mode: ipvs}, {on: node-a, chain: KUBE-SERVICES}]\n";
+        "- name: b\n  rules: [{at: node-a, chain: KUBE-NODE-PORT, mode: ipvs}, {at: node-a, chain: KUBE-SERVICES}]\n";
     let (status, steps, words) = judged("iptables", of_ipvs);
     assert_eq!((status, steps[0]["verdict"].as_str()), (Some(3), Some("not judged")), "{words}");
     assert!(words.contains("nothing was judged"), "{words}");

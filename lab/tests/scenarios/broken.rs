@@ -21,7 +21,7 @@ struct Damage {
     /// The step that must fail; by default `before`.
     red: Option<String>,
     #[serde(default = "all")]
-    on: String,
+    at: String,
     /// Shell commands; none if stopped proxies are the damage.
     commands: Option<String>,
     says: String,
@@ -125,7 +125,7 @@ fn hook(scenario: &str, damage: &Damage) -> String {
     let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
     let scenario = scenario.rsplit('/').next();
     let hook =
-        serde_json::json!({ "scenario": scenario, "before": damage.before, "on": damage.on, "commands": commands });
+        serde_json::json!({ "scenario": scenario, "before": damage.before, "at": damage.at, "commands": commands });
     hook.to_string()
 }
 

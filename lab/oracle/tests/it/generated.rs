@@ -153,7 +153,7 @@ fn scenario_files_have_the_top_level_keys() {
                 assert!(!value[key].is_null(), "{key}\n{text}");
             }
             let step = &value["steps"][0];
-            assert!(step["probe"]["to"].is_string() || step["exec"]["on"].is_string(), "{text}");
+            assert!(step["probe"]["to"].is_string() || step["exec"]["at"].is_string(), "{text}");
         }
     }
 }

@@ -238,7 +238,8 @@ pub struct ConnectFile {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExecFile {
     #[schemars(with = "PlaceRef")]
-    pub on: Spanned<PlaceRef>,
+    #[serde(alias = "on")]
+    pub at: Spanned<PlaceRef>,
     #[schemars(with = "Vec<PlainText>")]
     pub command: Vec<String>,
 }

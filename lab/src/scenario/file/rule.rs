@@ -13,7 +13,8 @@ const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RuleFile {
-    pub on: OneOrMany<NodeChoice>,
+    #[serde(alias = "on")]
+    pub at: OneOrMany<NodeChoice>,
     /// A table of nftables, as `nft list table` takes it; without it, iptables.
     #[schemars(with = "Option<PlainText>")]
     pub nft: Option<Spanned<PlainText>>,

@@ -181,7 +181,7 @@ pub static STEP_KEYS: [StepKey; 38] = [
     step("scan", Effect::ReadsOnce, &[("`scan: {from, to, ports, family, via, timeout}`", "tries to connect to every TCP port of an address, or to the `ports` of a list (`[1-1024, 9090]`); `from`, `to`, `family` and `via` as for `probe`; each port has 700 ms to answer")])
         .expects(&["open"]),
     step("rules", Effect::Reads, &[("`rules: [RULE, …]`", "checks chains, rules and their counters, sets and maps: see [Rules](#rules)")]),
-    step("exec", Effect::ReadsOnce, &[("`exec: {on: PLACE, command: [PROGRAM, ARGUMENT, …]}`", "runs a command: code, with the rights and files of the user who runs the scenario")])
+    step("exec", Effect::ReadsOnce, &[("`exec: {at: PLACE, command: [PROGRAM, ARGUMENT, …]}`", "runs a command: code, with the rights and files of the user who runs the scenario")])
         .expects(&["status", "output", "lacks"]).kernel(KernelOnly::changing("a command")),
     step("killProxy", Effect::Rules, &[
         ("`killProxy`, `stopProxy`, `startProxy`, `cleanupProxy`: NODE", "SIGKILL; SIGTERM; start (after a SIGTERM to a running proxy); SIGTERM and `--cleanup`; takes a list or `all`"),

@@ -10,7 +10,7 @@ use crate::scenario::values::{OneOrMany, PlainText};
 
 impl KernelLab {
     pub(super) async fn command(&self, exec: &ExecFile, expect: &ExpectFile) -> Result<StepOutcome, LabError> {
-        let place = self.store.read(|store| resolve::place(store, &exec.on))?;
+        let place = self.store.read(|store| resolve::place(store, &exec.at))?;
         let output = self.exec(&place, &exec.command).await?;
         let mut broken = Vec::new();
         let wanted = ProcessEnd::Exited(expect.status.unwrap_or(0));

@@ -279,7 +279,7 @@ impl KernelLab {
         if !relayed || damage.commands.is_empty() {
             self.proxies.stop_all().await?;
         }
-        let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(LabError::Step)?;
+        let chosen = damage.at.among(nodes.iter().map(String::as_str)).map_err(LabError::Step)?;
         for node in chosen {
             for command in &damage.commands {
                 let argv = ["sh", "-euc", command].map(str::to_owned);

@@ -76,7 +76,7 @@ pub struct Damage {
     /// The scenario to damage, which ends at the first failed step; `None`: all that have the step.
     pub scenario: Option<String>,
     pub before: String,
-    pub on: NodeChoice,
+    pub at: NodeChoice,
     /// Shell commands; if empty, only stops the proxies.
     pub commands: Vec<String>,
 }
