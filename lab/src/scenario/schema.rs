@@ -8,15 +8,14 @@ use serde_json::Value;
 use svclab_audit::audit::FindingKind;
 
 use super::file::{
-    ClientFile, ExpectedServers, FindingFile, Ip, KillFile, KillMoment, Manifests, Net, NodeFile, Nodes, PortRange,
-    ScenarioFile, Scheduler, StartFile,
+    ClientFile, ExpectedServers, FindingFile, Ip, KillFile, KillMap, Manifests, Net, NodeFile, Nodes, PortRange,
+    ScenarioFile, StartFile, StartMap,
 };
 use super::values::{
     ApiFault, InvalidObject, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PlainText, PodRef, ProbeTarget, Sensitivity,
     Share, SourceAddress, TimeBound, TimeSpan,
 };
 use crate::expect::counters::PacketCount;
-use crate::mode::Mode;
 
 #[must_use]
 pub fn schema() -> Value {
@@ -103,7 +102,10 @@ impl JsonSchema for ClientFile {
         let address = generator.subschema_for::<OneOrMany<Ip>>();
         let full = json_schema!({
             "type": "object",
-            "properties": { "name": { "type": "string" }, "address": address },
+            "properties": {
+                "name": { "type": "string", "description": "The client's name." },
+                "address": described(address, "The client's address on `nodeNetwork`, or a list of one per family; default: `.100`, `.101`, …."),
+            },
             "required": ["name"],
             "additionalProperties": false,
         });
@@ -131,10 +133,12 @@ impl JsonSchema for FindingFile {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let kinds: Vec<&str> = FindingKind::all().map(FindingKind::id).collect();
         let cause = generator.subschema_for::<OneOrMany<PlainText>>();
-        let kind = json_schema!({ "type": "string", "enum": kinds });
+        let kind = json_schema!({ "type": "string", "enum": kinds, "description": "The kind of finding." });
+        let service = "The Service, as `[NAMESPACE/]NAME[:PORT]`; default: any.";
+        let cause = described(cause, "A text, or a list of texts, that the cause contains; default: any cause.");
         let full = json_schema!({
             "type": "object",
-            "properties": { "kind": kind, "service": { "type": "string" }, "cause": cause },
+            "properties": { "kind": kind, "service": { "type": "string", "description": service }, "cause": cause },
             "required": ["kind"],
             "additionalProperties": false,
         });
@@ -142,16 +146,9 @@ impl JsonSchema for FindingFile {
     }
 }
 
-fn nodes_or(generator: &mut SchemaGenerator, more: Value, required: &[&str]) -> Schema {
-    let nodes = generator.subschema_for::<OneOrMany<NodeChoice>>();
-    let mut properties = more;
-    properties["node"] = nodes.clone().to_value();
-    json_schema!({
-        "anyOf": [
-            nodes,
-            { "type": "object", "properties": properties, "required": required, "additionalProperties": false },
-        ],
-    })
+fn nodes_or<M: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let (nodes, map) = (generator.subschema_for::<OneOrMany<NodeChoice>>(), M::json_schema(generator));
+    json_schema!({ "anyOf": [nodes, map] })
 }
 
 impl JsonSchema for KillFile {
@@ -160,8 +157,7 @@ impl JsonSchema for KillFile {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (when, after) = (generator.subschema_for::<KillMoment>(), generator.subschema_for::<TimeSpan>());
-        nodes_or(generator, serde_json::json!({ "when": when, "after": after }), &["node", "when"])
+        nodes_or::<KillMap>(generator)
     }
 }
 
@@ -171,7 +167,42 @@ impl JsonSchema for StartFile {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (mode, scheduler) = (generator.subschema_for::<Mode>(), generator.subschema_for::<Scheduler>());
-        nodes_or(generator, serde_json::json!({ "mode": mode, "scheduler": scheduler }), &["node"])
+        nodes_or::<StartMap>(generator)
+    }
+}
+
+fn described(mut schema: Schema, description: &str) -> Schema {
+    schema.insert("description".to_owned(), description.into());
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the paths of all properties, and of those without a description.
+    fn properties(at: &str, schema: &Value, all: &mut Vec<String>, lacking: &mut Vec<String>) {
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{at}.{key}");
+            if property["description"].as_str().is_none_or(str::is_empty) {
+                lacking.push(path.clone());
+            }
+            all.push(path);
+        }
+        match schema {
+            Value::Object(inner) => {
+                inner.iter().for_each(|(key, one)| properties(&format!("{at}/{key}"), one, all, lacking))
+            }
+            Value::Array(items) => items.iter().for_each(|one| properties(at, one, all, lacking)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn each_property_has_a_description() {
+        let (mut all, mut lacking) = (Vec::new(), Vec::new());
+        properties("", &schema(), &mut all, &mut lacking);
+        assert!(all.len() > 200, "{}", all.len());
+        assert_eq!(lacking, Vec::<String>::new());
     }
 }

@@ -157,10 +157,15 @@ impl<'de> Deserialize<'de> for Nodes {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeFile {
+    /// The node's name.
     pub name: String,
+    /// The node's zone, its label `topology.kubernetes.io/zone`; default: none.
     pub zone: Option<String>,
+    /// The node's address on `nodeNetwork`, or a list of one per family; default: `.2`, `.3`, ….
     pub address: Option<OneOrMany<Ip>>,
+    /// Further addresses of the node's interface; default: none.
     pub extra_addresses: Option<OneOrMany<Ip>>,
+    /// The range of the node's pods, or a list of one per family; default: a /24 (/64) of `podCIDR`.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: Option<OneOrMany<Net>>,
 }

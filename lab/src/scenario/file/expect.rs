@@ -4,17 +4,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use super::meaning::meaning;
 use super::{FindingFile, RuleFile, STEP_KEYS};
 use crate::expect::counters::PacketCount;
 use crate::scenario::values::{OneOrMany, PlainText, PodRef, Sensitivity, Share, SourceAddress, TimeBound};
 
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+#[schemars(transform = describe)]
 pub struct ExpectFile {
     #[schemars(with = "Option<ExpectedServers>")]
     pub answered: Option<Spanned<ExpectedServers>>,
@@ -57,6 +60,14 @@ pub struct ExpectFile {
     pub kernel: Option<OneOrMany<TimeBound>>,
     #[schemars(with = "Option<Vec<FindingFile>>")]
     pub findings: Option<Vec<Spanned<FindingFile>>>,
+}
+
+/// Describes each property by its rows in [`EXPECT_KEYS`].
+fn describe(schema: &mut Schema) {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (key, property) in properties.into_iter().flatten() {
+        property["description"] = meaning(key, EXPECT_KEYS.iter().flat_map(|row| row.docs)).into();
+    }
 }
 
 pub struct ExpectKey {

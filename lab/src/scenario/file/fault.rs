@@ -14,22 +14,29 @@ const MOST_PER_SECOND: u32 = 1000;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommandFaultFile {
+    /// A node, a list of nodes, or `all`.
     pub node: OneOrMany<NodeChoice>,
+    /// The command that misbehaves for the proxy.
     pub command: IptablesCommand,
+    /// What the command does: `fail` ends with status 1, `hang` never ends, `garbage` prints noise.
     pub does: CommandFaultKind,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogFaultFile {
+    /// A node, a list of nodes, or `all`.
     pub node: OneOrMany<NodeChoice>,
+    /// What the reader of the proxy's log does: `stall` stops reading, `end` closes its end.
     pub does: LogReaderFault,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BusyWriterFile {
+    /// A node, a list of nodes, or `all`.
     pub node: OneOrMany<NodeChoice>,
+    /// How often a second the program writes its table, 1 to 1000; default 100.
     #[schemars(with = "Option<u32>")]
     pub per_second: Option<Spanned<u32>>,
 }

@@ -9,11 +9,17 @@ use crate::scenario::values::{NodeChoice, OneOrMany, Share, TimeSpan};
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImpairFile {
+    /// A node, a list of nodes, or `all`.
     pub node: OneOrMany<NodeChoice>,
+    /// How long each packet is delayed; default `0s`.
     pub delay: Option<TimeSpan>,
+    /// The most that is added to or taken from the `delay`, uniformly; at most the `delay`; default `0s`.
     pub jitter: Option<TimeSpan>,
+    /// The share of packets that are lost, such as `10%`; default 0.
     pub loss: Option<Share>,
+    /// The share of packets that arrive twice; default 0.
     pub duplicate: Option<Share>,
+    /// The share of packets that are sent without the `delay`; default 0.
     pub reorder: Option<Share>,
 }
 

@@ -22,9 +22,12 @@ pub enum KillMoment {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct KillMap {
+pub struct KillMap {
+    /// A node, a list of nodes, or `all`.
     node: OneOrMany<NodeChoice>,
+    /// `restoring`: while its `iptables-restore` runs, in the next step.
     when: KillMoment,
+    /// How long after the start of the restore; default `0s`.
     after: Option<TimeSpan>,
 }
 

@@ -8,21 +8,28 @@ use crate::scenario::values::{NodeChoice, PlaceRef, PodRef};
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricFile {
+    /// The node whose proxy is asked.
     #[schemars(with = "NodeChoice")]
     pub node: Spanned<NodeChoice>,
+    /// The metric's name, with labels to choose samples: `NAME{label="value"}`.
     pub name: String,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct HealthCheckFile {
+    /// The node that is asked.
     #[schemars(with = "NodeChoice")]
     pub node: Spanned<NodeChoice>,
+    /// The Service whose `healthCheckNodePort` is asked; either this or `path`.
     #[schemars(with = "Option<PodRef>")]
     pub service: Option<Spanned<PodRef>>,
+    /// `ipv4` or `ipv6`; default: the cluster's primary family.
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    /// The path of the proxy's own health at port 10256; either this or `service`.
     pub path: Option<HealthPath>,
+    /// The caller; default: the node itself.
     #[schemars(with = "Option<PlaceRef>")]
     pub from: Option<Spanned<PlaceRef>>,
 }

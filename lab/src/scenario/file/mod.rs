@@ -6,6 +6,7 @@ mod expect;
 mod fault;
 mod impair;
 mod kill;
+mod meaning;
 mod metric;
 mod nodes_or;
 mod proxy;
@@ -29,6 +30,7 @@ pub use cluster::{
 pub use expect::{EXPECT_KEYS, ExpectFile, ExpectKey, ExpectedServers, Spread};
 pub use fault::{BusyWriterFile, CommandFaultFile, LogFaultFile};
 pub use impair::ImpairFile;
+pub(in crate::scenario) use kill::KillMap;
 pub use kill::{KillFile, KillMoment};
 pub use metric::{HealthCheckFile, HealthPath, MetricFile};
 pub use proxy::{
@@ -37,6 +39,7 @@ pub use proxy::{
 pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile, nft_table};
 pub use scale::ScaleFile;
 pub use scan::{PortRange, ScanFile};
+pub(in crate::scenario) use start::StartMap;
 pub use start::{ProxyOverride, StartFile};
 pub use step::{Action, DSCPS, DURATIONS, Effect, KernelOnly, ProxyAction, SIZES, STEP_KEYS, StepKey};
 pub use step_file::{CommonKeys, StepFile};
@@ -221,25 +224,33 @@ pub enum ProtocolFile {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ConnectFile {
+    /// The name by which `send` and `sendStray` steps refer to the connection.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
+    /// The caller: `pod/NAME`, `node/NAME`, `client/NAME` or `load-balancer`.
     #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
+    /// The target, as in `probe`.
     #[schemars(with = "ProbeTarget")]
     pub to: Spanned<ProbeTarget>,
+    /// `ipv4` or `ipv6`; default: the cluster's primary family.
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    /// The node to which an outside client sends packets for this address.
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
+    /// The port that the client binds; default: one that the kernel chooses.
     pub source_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExecFile {
+    /// Where the command runs: `pod/NAME`, `node/NAME`, `client/NAME` or `load-balancer`.
     #[schemars(with = "PlaceRef")]
     #[serde(alias = "on")]
     pub at: Spanned<PlaceRef>,
+    /// The program and its arguments; no shell.
     #[schemars(with = "Vec<PlainText>")]
     pub command: Vec<String>,
 }
@@ -248,8 +259,10 @@ pub struct ExecFile {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct LoadBalancerFile {
+    /// The Service whose address the load balancer publishes: `NAME` or `NAMESPACE/NAME`.
     #[schemars(with = "PodRef")]
     pub service: Spanned<PodRef>,
+    /// `ipv4` or `ipv6`: the Service's first address of that family; default: its first address.
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
 }
@@ -258,19 +271,28 @@ pub struct LoadBalancerFile {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct TrafficFile {
+    /// The name by which the `endTraffic` step refers to the traffic.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
+    /// The caller: `pod/NAME`, `node/NAME`, `client/NAME` or `load-balancer`.
     #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
+    /// The target, a frontend of a Service, as in `probe`.
     #[schemars(with = "ProbeTarget")]
     pub to: Spanned<ProbeTarget>,
+    /// `TCP`, `UDP` or `SCTP`; default: the service port's.
     pub protocol: Option<ProtocolFile>,
+    /// `ipv4` or `ipv6`; default: the cluster's primary family.
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    /// The node to which an outside client sends packets for this address.
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
+    /// The number of requests at a time, at most 10000; default 4.
     pub concurrency: Option<usize>,
+    /// The pause after each request of a task; default `5ms`.
     pub pause: Option<TimeSpan>,
+    /// UDP: the port that the client binds, so that all requests are of one flow, one at a time.
     #[schemars(with = "Option<u16>")]
     pub source_port: Option<Spanned<u16>>,
 }

@@ -13,28 +13,33 @@ const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RuleFile {
+    /// A node, a list of nodes, or `all`.
     #[serde(alias = "on")]
     pub at: OneOrMany<NodeChoice>,
-    /// A table of nftables, as `nft list table` takes it; without it, iptables.
+    /// The table of nftables, as family and name (`ip kube-proxy`); default: a table of iptables.
     #[schemars(with = "Option<PlainText>")]
     pub nft: Option<Spanned<PlainText>>,
-    /// iptables' table; default `nat`.
+    /// The table of iptables: `nat` (default), `filter` or `mangle`.
     pub table: Option<IptablesTable>,
-    /// Packets of several chains are summed.
+    /// The chain, or a list; packets of several chains are summed.
     pub chain: Option<OneOrMany<PlainText>>,
-    /// Maps of the nftables table.
+    /// The map of the nftables table, or a list.
     pub map: Option<OneOrMany<PlainText>>,
-    /// Sets of the nftables table.
+    /// The set of the nftables table, or a list.
     pub set: Option<OneOrMany<PlainText>>,
-    /// Parts of the rule's text; without them, the chain itself.
+    /// Text, or a list of texts, that the rule contains as `iptables-save` or `nft list table` prints it; default: the
+    /// chain itself is meant.
     pub rule: Option<OneOrMany<PlainText>>,
+    /// Text, or a list of texts, that an element of the `map` or `set` contains as `nft list table` prints it.
     pub element: Option<OneOrMany<PlainText>>,
+    /// The number of packets, summed over chains and nodes: a number, `>=N`, `<=N` or `answers of POD`.
     pub packets: Option<PacketCount>,
-    /// `false`: must not exist.
+    /// `false`: it must not exist; default `true`.
     pub exists: Option<bool>,
-    /// iptables or ip6tables; a table of nftables names its family.
+    /// `ipv4` (iptables, default) or `ipv6` (ip6tables); a table of nftables names its family.
     pub family: Option<RuleFamily>,
-    /// The modes of the rule: nodes whose proxy is in another mode are skipped.
+    /// The mode that has the rule, or a list: nodes whose proxy is in another mode are skipped; default `iptables`, or
+    /// with `nft` `nftables`.
     pub mode: Option<OneOrMany<Mode>>,
 }
 

@@ -12,10 +12,13 @@ const MOST_COPIES: usize = 10_000;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleFile {
+    /// The pod to copy; either this or `service`.
     #[schemars(with = "Option<PodRef>")]
     pub pod: Option<Spanned<PodRef>>,
+    /// The Service to copy; either this or `pod`.
     #[schemars(with = "Option<PodRef>")]
     pub service: Option<Spanned<PodRef>>,
+    /// The number of copies with the original, at most 10000.
     pub to: usize,
 }
 

@@ -13,17 +13,21 @@ use crate::scenario::values::{OneOrMany, PlaceRef, ProbeTarget, TimeSpan};
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScanFile {
+    /// The caller: `pod/NAME`, `node/NAME`, `client/NAME` or `load-balancer`.
     #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
-    /// The port is ignored.
+    /// The target, as in `probe`; its port is ignored.
     #[schemars(with = "ProbeTarget")]
     pub to: Spanned<ProbeTarget>,
+    /// `ipv4` or `ipv6`; default: the cluster's primary family.
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    /// The node to which an outside client sends packets for this address.
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
-    /// Default: all ports.
+    /// Ports and ranges of ports, one or a list, such as `[1-1024, 9090]`; default: all.
     pub ports: Option<OneOrMany<PortRange>>,
+    /// How long each port has to answer; default `700ms`.
     pub timeout: Option<TimeSpan>,
 }
 

@@ -20,9 +20,12 @@ pub struct ProxyOverride {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct StartMap {
+pub struct StartMap {
+    /// A node, a list of nodes, or `all`.
     node: OneOrMany<NodeChoice>,
+    /// The proxy's mode from this start on; default: as before.
     mode: Option<Mode>,
+    /// The IPVS scheduler from this start on; default: as before.
     scheduler: Option<Scheduler>,
 }
 

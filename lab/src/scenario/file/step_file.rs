@@ -9,6 +9,7 @@ use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, VariantAccess, Vi
 use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use serde_saphyr::Spanned;
 
+use super::meaning::meaning;
 use super::{Action, ExpectFile, Mode, STEP_KEYS, StepKey};
 use crate::scenario::values::TimeSpan;
 
@@ -22,14 +23,20 @@ pub struct StepFile {
 #[derive(Debug, Default, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct CommonKeys {
+    /// The step's name, unique in the file.
     #[schemars(required)]
     pub name: String,
+    /// The promise that the step tests, by its short name; default: the scenario's.
     #[schemars(with = "Option<String>")]
     pub promise: Option<Spanned<String>>,
+    /// The step runs only while the proxy of some node is in one of these modes; default: in all.
     pub modes: Option<Vec<Mode>>,
+    /// What must be seen; which keys go with which action is in docs/scenarios.md.
     #[schemars(with = "Option<ExpectFile>")]
     pub expect: Option<Spanned<ExpectFile>>,
+    /// How long the promises are checked again until they hold; default: one check.
     pub eventually: Option<TimeSpan>,
+    /// The time between two checks of `eventually`; default `50ms`.
     pub every: Option<TimeSpan>,
 }
 
@@ -151,8 +158,10 @@ impl JsonSchema for StepFile {
         let mut properties = common["properties"].as_object().cloned().unwrap_or_default();
         let actions = Action::json_schema(generator).to_value();
         for variant in actions["oneOf"].as_array().into_iter().flatten() {
-            let own = variant["properties"].as_object().cloned().unwrap_or_default();
-            properties.extend(own);
+            for (key, property) in variant["properties"].as_object().cloned().into_iter().flatten() {
+                let meaning = meaning(&key, STEP_KEYS.iter().flat_map(|row| row.docs));
+                properties.entry(key).or_insert(property)["description"] = meaning.into();
+            }
         }
         json_schema!({
             "description": "One of `steps:`; exactly one of the actions is set.",
