@@ -5,13 +5,19 @@ use std::path::{Path, PathBuf};
 use svclab_netns::sandbox::path_with_sbin;
 
 use crate::exit::Exit;
-use crate::input::InputFiles;
+use crate::input::{self, InputFiles};
 use crate::scenario::run::{ForeignProxy, ObjectSource, ProxyFileError, ProxyUnderTest};
 use crate::scenario::{Scenario, alike, load_from};
 use crate::shipped::{self, PROXIES, SCENARIOS};
 
-/// Finds a scenario: a path, a name under `scenarios/` here or in a parent folder, or an embedded file.
+/// Finds a scenario: `-` for standard input, a path, a name under `scenarios/` here or in a parent folder, or an
+/// embedded file.
 fn scenario(files: &InputFiles, name: &Path) -> Result<PathBuf, Exit> {
+    if name.as_os_str() == "-" {
+        let unread = |error| Exit::usage(format!("cannot read the scenario from standard input: {error}"));
+        input::keep_standard_input().map_err(unread)?;
+        return Ok(input::STANDARD_INPUT.into());
+    }
     if files.has(name) {
         return Ok(name.to_owned());
     }

@@ -8,7 +8,7 @@ use crate::scenario::{explain, warnings};
 
 #[derive(Args)]
 pub(super) struct CheckArgs {
-    /// Scenario files, or names under scenarios/.
+    /// Scenario files, or names under scenarios/; `-`: a scenario from standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Decides cluster IPs and node ports that a scenario leaves open.

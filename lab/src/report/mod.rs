@@ -19,6 +19,7 @@ use svclab_audit::audit::RuleTally;
 use svclab_control_plane::Programs;
 
 use crate::expect::{Mismatch, StepAnswers};
+use crate::input::STANDARD_INPUT;
 
 pub use cluster::ClusterLayout;
 pub use figures::{Figures, Idle};
@@ -228,7 +229,8 @@ impl ScenarioReport {
         let machine = self.machine.as_ref().map(|machine| format!(" {}", machine.flags())).unwrap_or_default();
         let plane = self.control_plane.as_ref().map(|plane| format!(" --control-plane {}", plane.directory.display()));
         let plane = plane.unwrap_or_default();
-        let (path, mode, proxy, seed) = (&self.path, &self.mode, self.proxy.flag(), self.seed);
+        let path = if self.path == STANDARD_INPUT { "-" } else { &self.path };
+        let (mode, proxy, seed) = (&self.mode, self.proxy.flag(), self.seed);
         format!("svclab run {path} --mode {mode}{proxy}{variant}{audit}{machine}{plane} --seed {seed}")
     }
 }

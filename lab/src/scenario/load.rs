@@ -11,7 +11,7 @@ use super::file::{Action, CommonKeys, Manifests, STEP_KEYS, ScenarioFile, StepFi
 use super::mistakes::ParsedFile;
 use super::values::{NodeChoice, position};
 use super::{Scenario, Step, configuration, dry_run, manifests, mistakes, refused, topology};
-use crate::input::InputFiles;
+use crate::input::{InputFiles, STANDARD_INPUT};
 use crate::mode::{Mode, Need};
 use crate::promises::Promise;
 
@@ -130,7 +130,7 @@ impl Loader<'_> {
 
     fn check_head(&mut self, file: &ScenarioFile, has_left_out: bool) {
         let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if file.name.value != stem && stem != IN_BUNDLE {
+        if file.name.value != stem && ![IN_BUNDLE, STANDARD_INPUT].contains(&stem) {
             self.problem(file.name.referenced, format!("expected `{stem}`: a scenario is named as its file is"));
         }
         if file.about.trim().is_empty() {

@@ -29,7 +29,8 @@ const ASSETS_GIVEN: &str = "$KUBEBUILDER_ASSETS";
 
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub(crate) struct RunArgs {
-    /// Scenario files, or names under scenarios/; a folder: all scenarios in it, without those of its folders.
+    /// Scenario files, or names under scenarios/; a folder: all scenarios in it, without those of its folders; `-`: a scenario from
+    /// standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Take the text of the scenarios from this report of --json, as it was when they were run.

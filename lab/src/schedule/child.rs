@@ -8,6 +8,7 @@ use super::output::IN_WORKFLOW;
 use super::{RunArgs, signals};
 use crate::console::Stream;
 use crate::exit::{Exit, status_of};
+use crate::input::is_standard_input_kept;
 use crate::report::RunRecord;
 
 /// The hidden subcommand that takes a [`RunArgs`] as JSON.
@@ -25,7 +26,8 @@ pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(unable)?);
     svclab_netns::die_with_this_process(&mut command);
-    command.arg(RUN_ORDER).arg(order(args)?).stdin(Stdio::null());
+    let input = if is_standard_input_kept() { Stdio::inherit() } else { Stdio::null() };
+    command.arg(RUN_ORDER).arg(order(args)?).stdin(input);
     match output {
         ChildOutput::To(Stream::Out) => {}
         ChildOutput::To(Stream::Err) => drop(command.stdout(std::io::stderr())),

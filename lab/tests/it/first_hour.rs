@@ -1,7 +1,7 @@
 //! A new user's commands, without a checkout of the repository.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::command::{LIMIT, ended, err, out, svclab};
 use crate::support::finish;
@@ -277,6 +277,39 @@ fn a_report_names_its_program_and_time() {
     let report: Value = serde_json::from_slice(&simulated.stdout).unwrap();
     let scenario = &report["scenarios"][0];
     assert!(scenario["kernel"].is_null() && scenario["started"].is_null(), "the same bytes every time");
+}
+
+/// Runs svclab with a text as its standard input.
+fn svclab_reading(folder: &Path, args: &[&str], text: &str) -> Output {
+    std::fs::write(folder.join("input"), text).unwrap();
+    // `cat` makes it a pipe, which can be read only once.
+    let mut cat = Command::new("cat").arg("input").current_dir(folder).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(args).stdin(cat.stdout.take().unwrap()).current_dir(folder);
+    let output = finish(command, LIMIT);
+    cat.wait().unwrap();
+    output
+}
+
+#[test]
+fn a_scenario_from_standard_input_is_run_in_each_mode_checked_and_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let text = std::fs::read_to_string(crate::support::runs::folder().join("hairpin.yaml")).unwrap();
+    let checked = svclab_reading(here, &["check", "-"], &text.replacen("answered:", "answred:", 1));
+    assert_eq!(checked.status.code(), Some(2), "{}", err(&checked));
+    assert!(err(&checked).starts_with("svclab: <stdin>:") && err(&checked).contains("answered"), "{}", err(&checked));
+    let simulated = ["run", "-", "--simulate", "--mode", "iptables", "--json", "r.json"];
+    ended(&svclab_reading(here, &simulated, &text), 0);
+    ended(&svclab(here, &["replay", "r.json"]), 0);
+    // Each mode is a process, and so is the lab in it.
+    let run = svclab_reading(here, &["run", "-", "--mode", "iptables,userspace", "--json", "r.json"], &text);
+    if run.status.code() != Some(3) || std::env::var_os("CI").is_some() {
+        ended(&run, 0);
+        let report: Value = serde_json::from_slice(&std::fs::read(here.join("r.json")).unwrap()).unwrap();
+        let repeat = report["scenarios"][1]["repeat"].as_str().unwrap();
+        assert!(repeat.starts_with("svclab run - --mode userspace"), "{repeat}");
+    }
 }
 
 #[test]
