@@ -20,6 +20,7 @@ pub mod scenario;
 pub mod shard;
 pub mod shipped;
 
+mod complete;
 #[macro_use]
 mod console;
 

@@ -3,13 +3,14 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::labs::LabChoice;
+use crate::complete;
 use crate::control::{self, ControlReply, ControlRequest, ProbeRequest, ProbeResult};
 use crate::exit::{Exit, FAILED};
 
 #[derive(Args)]
 pub(super) struct ProbeArgs {
     /// Where requests start: pod/NAME, pod/NAMESPACE/NAME, node/NAME or client/NAME.
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", add = complete::places())]
     from: String,
     /// Where they go: service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], externalIP/NAME[:PORT],
     /// pod/NAME:PORT, node/NAME:PORT or IP:PORT; PORT of a service is a name or a number.

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::complete;
 use crate::exit::Exit;
 use crate::find;
 use crate::scenario::{explain, warnings};
@@ -9,7 +10,7 @@ use crate::scenario::{explain, warnings};
 #[derive(Args)]
 pub(super) struct CheckArgs {
     /// Scenario files, or names under scenarios/; `-`: a scenario from standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", add = complete::scenarios())]
     files: Vec<PathBuf>,
     /// Decides cluster IPs and node ports that a scenario leaves open.
     #[arg(long, default_value_t = 0)]

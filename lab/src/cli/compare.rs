@@ -7,6 +7,7 @@ use clap::Args;
 use svclab_netns::sandbox;
 
 use crate::compare::{self, Excused, Pair, ProxyComparison};
+use crate::complete;
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::Mode;
@@ -27,7 +28,7 @@ pub(super) struct CompareArgs {
     /// The other proxy.
     b: PathBuf,
     /// Scenario files, or names under scenarios/.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", add = complete::scenarios())]
     files: Vec<PathBuf>,
     /// Modes.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE", default_value = "iptables")]

@@ -7,6 +7,7 @@ use svclab_netns::enter::{self, ExecError, LabPlace};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::labs::LabChoice;
+use crate::complete;
 use crate::exit::Exit;
 
 /// A shell's exit statuses for a missing program and for one that cannot be executed.
@@ -16,6 +17,7 @@ const NOT_EXECUTABLE: u8 = 126;
 #[derive(Args)]
 pub(super) struct ExecArgs {
     /// Where: node/NAME, pod/NAME, pod/NAMESPACE/NAME, client/NAME, or just the name.
+    #[arg(add = complete::places())]
     place: String,
     #[command(flatten)]
     lab: LabChoice,

@@ -17,6 +17,7 @@ use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_spec::Protocol;
 
 use crate::bundle::{self, BundleStep, FailedCall};
+use crate::complete;
 use crate::exit::Exit;
 use crate::explanation;
 use crate::find;
@@ -50,7 +51,7 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "NAME=yes|no", conflicts_with = "scenario")]
     assume: Vec<String>,
     /// The cluster of a scenario before its first step, with the rules that svcproxy would program.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "nft", "ipset", "ipvs"])]
+    #[arg(long, value_name = "FILE", add = complete::scenarios(), conflicts_with_all = ["rules", "nft", "ipset", "ipvs"])]
     scenario: Option<PathBuf>,
     /// The mode of svcproxy there [default: the scenario's first mode].
     #[arg(long, value_enum, value_name = "MODE", requires = "scenario")]

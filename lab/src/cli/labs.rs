@@ -1,12 +1,13 @@
 use clap::Args;
 use svclab_netns::labs::{self, RunningLab};
 
+use crate::complete;
 use crate::exit::Exit;
 
 #[derive(Args)]
 pub(super) struct LabChoice {
     /// The lab, if more than one is up: its name in `svclab ps`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::labs())]
     name: Option<String>,
     /// The lab by its process id; finds runs of scenarios as well.
     #[arg(long, conflicts_with = "name")]

@@ -4,10 +4,19 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
 
 use super::Cli;
 use crate::exit::Exit;
 use crate::schedule::NAME;
+
+/// The variable with the name of the shell that asks.
+const ASKS: &str = "COMPLETE";
+
+/// Answers a shell's question for completions, and ends the program; returns if no shell asks.
+pub(super) fn answer_shell() {
+    CompleteEnv::with_factory(Cli::command).var(ASKS).complete();
+}
 
 #[derive(Args)]
 pub(super) struct CompletionArgs {
@@ -17,8 +26,11 @@ pub(super) struct CompletionArgs {
 }
 
 pub(super) fn completion(args: &CompletionArgs) -> Result<u8, Exit> {
+    let shells = Shells::builtins();
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    let shell = shells.completer(&args.shell.to_string()).ok_or_else(|| Exit::usage("no completion for this shell"))?;
+    let written = shell.write_registration(ASKS, NAME, NAME, NAME, &mut script);
+    written.map_err(|error| Exit::unable(format!("cannot write the completion: {error}")))?;
     print!("{}", String::from_utf8_lossy(&script));
     Ok(0)
 }

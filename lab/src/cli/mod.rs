@@ -138,6 +138,8 @@ fn parsed() -> Cli {
 
 /// Runs the command line. No thread may exist: some commands enter their own namespaces.
 pub fn main() -> ExitCode {
+    // Answers a shell that asks for completions, and ends.
+    manual::answer_shell();
     let outcome = match parsed().command {
         CliCommand::Run(args) => crate::schedule::run(&args),
         CliCommand::RunOrder(args) => run::run_order(&args),

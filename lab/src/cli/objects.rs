@@ -2,12 +2,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::complete;
 use crate::exit::Exit;
 use crate::find;
 
 #[derive(Args)]
 pub(super) struct ObjectsArgs {
     /// Scenario file, or name under scenarios/.
+    #[arg(add = complete::scenarios())]
     file: PathBuf,
     /// Decides cluster IPs and node ports that the scenario leaves open.
     #[arg(long, default_value_t = 0)]

@@ -4,11 +4,13 @@ use clap::Args;
 use svclab_netns::labs::{self, RunningLab};
 
 use super::labs::{LabChoice, name_of};
+use crate::complete;
 use crate::exit::{Exit, FAILED};
 
 #[derive(Args)]
 pub(super) struct DownArgs {
     /// The lab; needed if more than one is up.
+    #[arg(add = complete::labs())]
     name: Option<String>,
     /// Every lab of this user.
     #[arg(long, conflicts_with = "name")]

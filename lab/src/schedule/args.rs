@@ -10,6 +10,7 @@ use super::choice::ChoiceArgs;
 use super::seeds::Seeds;
 use super::share::ShardArgs;
 use super::target::VmArgs;
+use crate::complete;
 use crate::console::Stream;
 use crate::exit::Exit;
 use crate::find;
@@ -31,7 +32,7 @@ const ASSETS_GIVEN: &str = "$KUBEBUILDER_ASSETS";
 pub(crate) struct RunArgs {
     /// Scenario files, or names under scenarios/; a folder: all scenarios in it, without those of its folders; `-`: a scenario from
     /// standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", add = complete::scenarios())]
     pub(crate) files: Vec<PathBuf>,
     /// Take the text of the scenarios from this report of --json, as it was when they were run.
     #[arg(long, value_name = "REPORT")]

@@ -313,12 +313,33 @@ fn a_scenario_from_standard_input_is_run_in_each_mode_checked_and_replayed() {
 }
 
 #[test]
+fn a_shell_is_offered_scenarios_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("hairstyle.yaml"), "").unwrap();
+    std::fs::write(folder.path().join("haircut.txt"), "").unwrap();
+    for (words, offered) in [
+        (&["run", "hair"][..], &["hairpin", "hairpin-point-to-point", "hairstyle.yaml"][..]),
+        (&["check", "microvm/sc"], &["microvm/sctp"]),
+        (&["explain", "--scenario", "hairpin-"], &["hairpin-point-to-point"]),
+        (&["kern"], &["kernels"]),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+        command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        command.args(["--", "svclab"]).args(words).current_dir(folder.path()).stdin(Stdio::null());
+        let output = finish(command, LIMIT);
+        ended(&output, 0);
+        assert_eq!(out(&output).lines().collect::<Vec<_>>(), offered, "{words:?}");
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_have_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
-    for (shell, part) in [("bash", "complete -F _svclab"), ("zsh", "#compdef svclab"), ("fish", "complete -c svclab")] {
+    for (shell, part) in [("bash", "complete -o"), ("zsh", "#compdef svclab"), ("fish", "--command svclab")] {
         let output = svclab(folder.path(), &["completion", shell]);
         ended(&output, 0);
-        assert!(out(&output).contains(part) && out(&output).contains("replay"), "{shell}");
+        assert!(out(&output).contains(part) && out(&output).contains("COMPLETE"), "{shell}: {}", out(&output));
+        assert!(!out(&output).contains(env!("CARGO_MANIFEST_DIR")), "the program is found in PATH");
     }
     let completion = out(&svclab(folder.path(), &["completion", "bash"]));
     // If the shell exists, it must read the completions.

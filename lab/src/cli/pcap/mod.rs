@@ -15,12 +15,14 @@ use svclab_netns::{enter, pcap};
 
 use super::exec;
 use super::labs::LabChoice;
+use crate::complete;
 use crate::exit::Exit;
 use packet_line::line;
 
 #[derive(Args)]
 pub(super) struct PcapArgs {
     /// Where to listen: node/NAME, pod/NAME, pod/NAMESPACE/NAME, client/NAME, or just the name.
+    #[arg(add = complete::places())]
     place: String,
     #[command(flatten)]
     lab: LabChoice,

@@ -9,6 +9,7 @@ use svclab_netns::labs::{self, LabDescription};
 use svclab_netns::sandbox;
 
 use super::labs::new_name;
+use crate::complete;
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::Mode;
@@ -23,6 +24,7 @@ use crate::schedule::{Job, KernelArg, LabArgs, RunTarget, runtime, stopped, targ
 )]
 pub(super) struct UpArgs {
     /// Scenario file, or name under scenarios/; its steps are not run.
+    #[arg(add = complete::scenarios())]
     pub(super) file: PathBuf,
     /// The lab's name for other commands [default: the scenario's name].
     #[arg(long, value_name = "NAME")]
