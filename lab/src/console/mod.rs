@@ -22,6 +22,9 @@ macro_rules! eprintln {
     ($($part:tt)*) => { $crate::console::err(format_args!("{}\n", format_args!($($part)*))) };
 }
 
+/// The variable that asks for colours without a terminal (bixense.com/clicolors).
+pub(crate) const FORCE_COLOUR: &str = "CLICOLOR_FORCE";
+
 /// Whether a write to standard output failed, other than on a closed pipe.
 static LOST: AtomicBool = AtomicBool::new(false);
 
@@ -62,14 +65,15 @@ impl Stream {
         }
     }
 
-    /// Whether to write colours: only to a terminal, and not if `NO_COLOR` is set (no-color.org).
+    /// Whether to write colours: only to a terminal or with [`FORCE_COLOUR`], and not if `NO_COLOR` is set (no-color.org).
     pub(crate) fn colour(self) -> bool {
         use std::io::IsTerminal as _;
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let terminal = match self {
             Stream::Out => io::stdout().is_terminal(),
             Stream::Err => io::stderr().is_terminal(),
         };
-        terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        (terminal || is_set(FORCE_COLOUR)) && !is_set("NO_COLOR")
     }
 }
 

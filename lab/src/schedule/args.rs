@@ -1,5 +1,6 @@
 //! The flags of `svclab run`, and their JSON form for another process of svclab.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -67,6 +68,11 @@ pub(crate) struct RunArgs {
     /// Go on after a failed step and after a failed scenario.
     #[arg(long)]
     pub(crate) keep_going: bool,
+    /// Run so many scenarios at once on this machine's kernel, each in a process and namespaces of its own: most scenarios mostly wait.
+    /// The report has the order of the list. MicroVMs run one at a time [default: 1].
+    #[arg(long, value_name = "N", conflicts_with = "simulate")]
+    #[serde(skip)]
+    pub(crate) parallel: Option<NonZeroUsize>,
     /// The most that a failing step waits, in milliseconds: for an answer, for nodes of the load balancer, for rules of a proxy
     /// that does not report what it has applied [default: 5 s, 15 s and 10 s]. A step's own `timeout` and `eventually` stay.
     #[arg(long, value_name = "MS")]
@@ -100,6 +106,9 @@ pub(crate) struct RunArgs {
     /// Whether the run is a batch of another run, which prints the last line.
     #[arg(skip)]
     pub(crate) is_batch: bool,
+    /// Whether the run is one of those that `--parallel` starts for a batch, which have no line with a total.
+    #[arg(skip)]
+    pub(crate) is_part: bool,
     /// The microVM in which this process runs.
     #[arg(skip)]
     pub(crate) machine: Option<MicroVm>,
@@ -176,6 +185,10 @@ impl RunArgs {
             return Err(Exit::usage("--control-plane is an API: leave out --source manifests"));
         }
         Programs::find(&directory).map(Some).map_err(|error| Exit::usage(format!("--control-plane: {error}")))
+    }
+
+    pub(super) fn at_once(&self) -> usize {
+        self.parallel.map_or(1, NonZeroUsize::get)
     }
 
     /// Returns the value of `--proxy`, or of $SVCPROXY, for the command that repeats the run.

@@ -1,12 +1,13 @@
 //! Runs in a child process of svclab.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::output::IN_WORKFLOW;
 use super::{RunArgs, signals};
-use crate::console::Stream;
+use crate::console::{FORCE_COLOUR, Stream};
 use crate::exit::{Exit, status_of};
 use crate::input::is_standard_input_kept;
 use crate::report::RunRecord;
@@ -23,11 +24,7 @@ pub(crate) enum ChildOutput {
 
 /// Runs scenarios in a child process, passes signals on to it, and returns its exit status.
 pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -> Result<u8, Exit> {
-    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
-    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
-    svclab_netns::die_with_this_process(&mut command);
-    let input = if is_standard_input_kept() { Stdio::inherit() } else { Stdio::null() };
-    command.arg(RUN_ORDER).arg(order(args)?).stdin(input);
+    let mut command = command(args)?;
     match output {
         ChildOutput::To(Stream::Out) => {}
         ChildOutput::To(Stream::Err) => drop(command.stdout(std::io::stderr())),
@@ -37,6 +34,39 @@ pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -
     command.env_remove(IN_WORKFLOW);
     command.envs(path.map(|path| ("PATH", path)));
     signals::status(&mut command).map(status_of).map_err(unable)
+}
+
+/// Like [`run`], and returns what the child writes to both streams.
+pub(super) fn run_captured(args: &RunArgs) -> Result<(u8, String), Exit> {
+    let (mut output, written) = std::io::pipe().map_err(unable)?;
+    let mut command = command(args)?;
+    command.stdout(written.try_clone().map_err(unable)?).stderr(written);
+    if args.stream().colour() {
+        command.env(FORCE_COLOUR, "1");
+    }
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            output.read_to_end(&mut bytes).map(|_| String::from_utf8_lossy(&bytes).into_owned())
+        });
+        let status = signals::status(&mut command).map(status_of);
+        // The pipe ends when nobody has its other end.
+        drop(command);
+        let text = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((status.map_err(unable)?, text.map_err(unable)?))
+    })
+}
+
+fn command(args: &RunArgs) -> Result<Command, Exit> {
+    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
+    svclab_netns::die_with_this_process(&mut command);
+    let input = if is_standard_input_kept() { Stdio::inherit() } else { Stdio::null() };
+    command.arg(RUN_ORDER).arg(order(args)?).stdin(input);
+    Ok(command)
+}
+
+fn unable(error: std::io::Error) -> Exit {
+    Exit::unable(format!("cannot run svclab: {error}"))
 }
 
 pub(crate) fn run_with_report(

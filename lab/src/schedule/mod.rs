@@ -70,7 +70,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
     if jobs.is_empty() {
         return output::finish(args, RunRecord::of(&[]), None);
     }
-    if jobs.iter().any(|job| job.mode != jobs[0].mode) || args.vm.divides(&jobs)? {
+    let at_once = args.at_once() > 1 && jobs.len() > 1;
+    if at_once || jobs.iter().any(|job| job.mode != jobs[0].mode) || args.vm.divides(&jobs)? {
         return every_mode::run(args, &jobs);
     }
     match args.vm.target(&jobs)? {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
@@ -37,8 +37,12 @@ impl Stop {
 }
 
 static STOPPED: OnceLock<Stop> = OnceLock::new();
-/// The child that this process waits for.
-static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
+/// The children that this process waits for.
+static CHILDREN: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn children() -> MutexGuard<'static, Vec<Pid>> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Handles SIGINT and SIGTERM in a thread: not for a process that enters the sandbox.
 pub(crate) fn watch() -> Result<(), Exit> {
@@ -54,9 +58,9 @@ pub(crate) fn watch() -> Result<(), Exit> {
     std::thread::spawn(move || {
         while let Ok(signal) = signals.wait() {
             let _ = STOPPED.set(if signal == Signal::SIGTERM { Stop::Terminate } else { Stop::Interrupt });
-            // At the second signal the child kills its own children.
-            if let Some(child) = *CHILD.lock().unwrap_or_else(PoisonError::into_inner) {
-                let _ = kill(child, signal);
+            // At the second signal a child kills its own children.
+            for child in children().iter() {
+                let _ = kill(*child, signal);
             }
         }
     });
@@ -72,13 +76,12 @@ pub(crate) fn stop() -> Option<Stop> {
 pub(crate) fn status(command: &mut Command) -> io::Result<ExitStatus> {
     let mut child = command.process_group(0).spawn()?;
     let pid = Pid::from_raw(child.id().cast_signed());
-    let register = |pid| *CHILD.lock().unwrap_or_else(PoisonError::into_inner) = pid;
-    register(Some(pid));
+    children().push(pid);
     // The signal preceded the command's start.
     if let Some(stop) = stop() {
         let _ = kill(pid, stop.signal());
     }
     let status = child.wait();
-    register(None);
+    children().retain(|other| *other != pid);
     status
 }

@@ -86,6 +86,33 @@ fn a_failing_run_exits_with_1_and_prints_how_to_repeat_it() {
     assert!(!said(&output).contains("skip "), "{}", said(&output));
 }
 
+#[test]
+fn scenarios_at_once_are_reported_in_the_order_of_the_list() {
+    let names = ["affinity", "hairpin", "clusterip"];
+    let args =
+        |more: &[&'static str]| [&["run"][..], &names, &["--mode", "iptables", "--parallel", "3"], more].concat();
+    let output = run(&args(&["--json", "-"]));
+    if unable(&output) {
+        return;
+    }
+    // The first takes the longest.
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found: Vec<&str> =
+        report["scenarios"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(found, names);
+    let heads = err(&output);
+    let heads: Vec<&str> =
+        heads.lines().filter_map(|line| line.split_once(" (iptables)")).map(|(name, _)| name).collect();
+    assert_eq!(heads, names, "{}", err(&output));
+    assert_eq!(err(&output).matches(" passed in ").count(), 3 + 1, "one total: {}", err(&output));
+
+    let damage = r#"{"scenario":"hairpin","before":"through the cluster IP","at":"all","commands":["iptables -t nat -F KUBE-SERVICES"]}"#;
+    let output = run(&args(&["--quiet", "--break", damage]));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("FAIL through the cluster IP"), "{}", said(&output));
+}
+
 /// Debian gives ordinary users no sbin folder.
 #[test]
 fn a_lab_finds_the_machines_tools_without_sbin_in_path() {
