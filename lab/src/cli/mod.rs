@@ -21,6 +21,7 @@ mod new;
 mod objects;
 mod pcap;
 mod ps;
+mod reach;
 mod replay;
 mod run;
 mod schema;
@@ -116,6 +117,8 @@ enum CliCommand {
     Audit(audit::AuditArgs),
     /// Show a packet's way through the rules: why it goes where it goes. Runs nothing, and needs no privileges.
     Explain(explain::ExplainArgs),
+    /// Show which callers reach which services, as a table. Runs nothing, and needs no privileges.
+    Reach(reach::ReachArgs),
     /// Write the state of this node into one archive: rules, sets, network, kernel settings and the cluster's objects. Changes
     /// nothing.
     Collect(collect::CollectArgs),
@@ -170,6 +173,7 @@ pub fn main() -> ExitCode {
         CliCommand::Man(args) => manual::man(&args),
         CliCommand::Audit(args) => audit::run(&args),
         CliCommand::Explain(args) => explain::explain(&args),
+        CliCommand::Reach(args) => reach::run(&args),
         CliCommand::Collect(args) => collect::collect(&args),
         CliCommand::Objects(args) => objects::objects(&args),
     };

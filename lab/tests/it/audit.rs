@@ -249,6 +249,10 @@ fn an_archive_is_explained() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(std::fs::read_to_string(svg).unwrap().contains("pod/default/web"), "names are in the picture");
+    let table = finish(svclab(&["reach", archive]), Duration::from_secs(60));
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    let row = table.lines().find(|line| line.starts_with("service/default/web"));
+    assert!(row.is_some_and(|row| row.contains(" . ") && !row.contains(['X', 'R'])), "{table}");
     let wrong =
         finish(svclab(&["explain", archive, "--from", "outside", "--to", "service/wab"]), Duration::from_secs(60));
     assert_eq!(wrong.status.code(), Some(2));

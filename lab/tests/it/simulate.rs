@@ -301,6 +301,28 @@ fn a_comparison_with_a_skipped_step_is_not_judged() {
 }
 
 #[test]
+fn reach_has_all_callers_by_all_targets() {
+    let output = svclab(&["reach", "source-ranges", "--mode", "nftables"], None);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let table = out(&output);
+    let squeezed: Vec<String> =
+        table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "5 client/friend",
+        "6 client/stranger",
+        "service/default/web:80 TCP . . . . - -",
+        "nodePort/default/web:80@node-a TCP . . . . . .",
+        "loadBalancer/default/web:80 TCP . X X X . X",
+    ] {
+        assert!(squeezed.iter().any(|found| found == line), "{line}: {table}");
+    }
+    let refused = out(&svclab(&["reach", "no-endpoints", "--mode", "iptables"], None));
+    assert!(refused.contains(" R  R  R"), "{refused}");
+    let archive = svclab(&["reach", "none.tar", "--mode", "ipvs"], None);
+    assert!(archive.status.code() == Some(2) && err(&archive).contains("are for scenarios"), "{}", err(&archive));
+}
+
+#[test]
 fn a_step_names_what_the_mode_does_not_promise() {
     let step = "- name: a\n  probe: {from: pod/caller, to: service/web, count: 3}\n  expect: {answered: web, sawSource: client}\n";
     let not_promised = "sawSource: client is not promised in userspace mode";

@@ -9,6 +9,7 @@ mod finding;
 mod foreign;
 mod gathered;
 mod pods;
+mod reach;
 mod rules;
 mod setting;
 mod settled;
@@ -40,6 +41,7 @@ use crate::settings::AuditedProxy;
 
 pub use coverage::Coverage;
 pub use finding::{Finding, FindingKind, NotJudged, Report};
+pub use reach::{Reach, ReachRow, ReachTable};
 pub use rules::{RuleTallies, RuleTally};
 pub use sources::{AuditCaller, SourceKind};
 
@@ -64,6 +66,32 @@ pub struct AuditOptions {
 /// # Errors
 /// The snapshot has no objects or no network, or is malformed.
 pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, NodeError> {
+    prepared(snapshot, options, |audit, state| {
+        let mut gathered = audit.every(audit.frontends);
+        audit.unused_cluster_ips(audit.frontends, &mut gathered);
+        audit.stale(state, audit.frontends, &mut gathered);
+        let report = gathered.report(state, audit.frontends);
+        match audit.replaced {
+            Some(replaced) => Report { mode: replaced.owner, ..report },
+            None => report,
+        }
+    })
+}
+
+/// Returns which callers reach which frontends by the node's rules, whatever Kubernetes promises.
+///
+/// # Errors
+/// The snapshot has no objects or no network, or is malformed.
+pub fn reach(snapshot: &Snapshot) -> Result<ReachTable, NodeError> {
+    prepared(snapshot, &AuditOptions::default(), |audit, _| audit.reach())
+}
+
+/// Builds the node, its callers and its neighbours.
+fn prepared<T>(
+    snapshot: &Snapshot,
+    options: &AuditOptions,
+    work: impl FnOnce(&Audit<'_>, &NodeState) -> T,
+) -> Result<T, NodeError> {
     let Some(objects) = &snapshot.objects else { return Err(NodeError::NoObjects) };
     let mut state = state(snapshot)?;
     forget_clients(&mut state);
@@ -124,14 +152,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
         source_ports: source_ports::matched(&state),
         unsettled: settled::unsettled(objects, &snapshot.taken, options.settle_seconds),
     };
-    let mut gathered = audit.every(&frontends);
-    audit.unused_cluster_ips(&frontends, &mut gathered);
-    audit.stale(&state, &frontends, &mut gathered);
-    let report = gathered.report(&state, &frontends);
-    Ok(match &replaced {
-        Some(replaced) => Report { mode: replaced.owner, ..report },
-        None => report,
-    })
+    Ok(work(&audit, &state))
 }
 
 /// Returns a part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.

@@ -14,6 +14,7 @@ pub mod lab;
 mod lost_flows;
 pub mod machines;
 pub mod outcomes;
+mod reach;
 pub mod render;
 pub mod rendered;
 pub mod run;
