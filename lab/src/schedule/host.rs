@@ -50,7 +50,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> R
             reports.iter().rev().take(1).for_each(|report| run.terminal.done(report));
         }
     }
-    if !args.is_part && !(args.is_batch && args.quiet) {
+    if !(args.is_part || args.is_batch && args.quiet) {
         run.terminal.total(&reports);
     }
     let not_run = Some(not_run).filter(|not_run| !not_run.is_empty());
