@@ -58,12 +58,13 @@ impl RunBatch<'_> {
     }
 }
 
+#[derive(Default)]
 pub(super) struct BatchResult {
     /// The exit status; 0 if the batch had nothing to judge.
     pub(super) status: u8,
     pub(super) scenarios: Vec<ScenarioRecord>,
     /// Scenarios that the batch did not try.
-    not_tried: Vec<NotRunRecord>,
+    pub(super) not_tried: Vec<NotRunRecord>,
 }
 
 impl BatchResult {
@@ -137,7 +138,7 @@ impl CombinedReport {
                 scope.spawn(|| work(sender));
             });
             drop(sender);
-            let (mut all, mut early) = (BatchResult { status: 0, scenarios: Vec::new(), not_tried: Vec::new() }, BTreeMap::new());
+            let (mut all, mut early) = (BatchResult::default(), BTreeMap::new());
             let mut due = 0;
             for (done, (number, result)) in ended.into_iter().enumerate() {
                 progress::set(format!("{} of {} scenarios done", done + 1, parts.len()));

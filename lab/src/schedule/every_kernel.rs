@@ -197,7 +197,7 @@ mod tests {
         let batch = RunBatch { scenarios: scenarios[1..].iter().collect(), ..timeless };
         assert_eq!((batch.mode, batch.target.is_deterministic()), (Mode::Iptables, true));
         let scenarios = vec![report("udp-timeouts", true), report("udp", false)];
-        enter(&batch, &BatchResult { status: 1, scenarios }, &mut table);
+        enter(&batch, &BatchResult { status: 1, scenarios, ..BatchResult::default() }, &mut table);
         let rows = [
             "scenario                 host                debian-6.1",
             "hairpin (ipvs)           lacks ipvs",

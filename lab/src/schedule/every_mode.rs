@@ -151,7 +151,7 @@ mod tests {
             (1, vec![passed(), broken()], "1 passed, FAILED: b, in 3.2 s"),
             (3, vec![], "could not be run, status 3: see above"),
         ] {
-            assert_eq!(words(&BatchResult { status, scenarios }), expected);
+            assert_eq!(words(&BatchResult { status, scenarios, ..BatchResult::default() }), expected);
         }
         let line = |mode: &str, place: &str, verdict: &str, passed| {
             let [mode, place, verdict] = [mode, place, verdict].map(str::to_owned);
