@@ -2,7 +2,7 @@
 //!
 //! [`RunArgs`] says what to run. A run in several modes or on several kernels consists of batches of one mode and one
 //! kernel. Each batch has its own process, because a run on the host's kernel moves its whole process into the sandbox.
-//! The process gets [`RunArgs`] as JSON and writes a [`RunRecord`](crate::report::RunRecord). A microVM does the same
+//! The process gets [`RunArgs`] as JSON and writes a [`RunRecord`]. A microVM does the same
 //! with `svclab` as its program.
 
 pub(crate) mod abilities;

@@ -21,22 +21,32 @@ pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
         return;
     }
     let hinted = |variant| has_any_chain(family, variant, &HINTS).unwrap_or(false);
-    if hinted(other) && !hinted(own) {
+    let is_kubelets = hinted(other) && !hinted(own);
+    if is_kubelets {
         warn!(
             %family,
             "kubelet uses the {other} tables of iptables on this node (chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY), but this proxy writes the {own} tables: packets traverse both, \
-             and a DROP in either wins; set --iptables-variant, or put iptables of the {other} variant into the PATH"
+             and a DROP in either wins; set --iptables-variant={other}, or put iptables of the {other} variant into the PATH"
         );
     }
     match open(family, other) {
         Ok(None) => {}
         Ok(Some(mut commands)) => match found(&mut commands) {
             Ok(CleanupCount { chains: 0, .. }) => {}
-            Ok(CleanupCount { chains, rules }) => warn!(
-                %family, chains, rules,
-                "the {other} tables of iptables also contain rules of a service proxy, and packets traverse both variants; to remove \
-                 them, stop this proxy, run svcproxy --cleanup and start it again"
-            ),
+            Ok(CleanupCount { chains, rules }) => {
+                let remedy = if is_kubelets {
+                    format!(
+                        "with --iptables-variant={other} this proxy takes them over; to write the {own} tables instead"
+                    )
+                } else {
+                    "to remove them".to_owned()
+                };
+                warn!(
+                    %family, chains, rules,
+                    "the {other} tables of iptables also contain rules of a service proxy, and packets traverse both variants; \
+                     {remedy}, stop this proxy, run svcproxy --cleanup and start it again"
+                );
+            }
             Err(error) => warn!(%family, %error, "cannot read the {other} tables"),
         },
         Err(IptablesError::Missing { command }) => warn!(

@@ -44,8 +44,15 @@ fn tables_that_kubelet_does_not_use_are_named() {
     shell("iptables-legacy -t mangle -N KUBE-IPTABLES-HINT");
     let said_now = said(&flags);
     assert_eq!(said_now.matches(warning).count(), 1, "of IPv4 alone: {said_now}");
+    // Both warnings about the same tables give the same advice.
+    shell("iptables-legacy -t nat -N KUBE-SERVICES");
+    let said_now = said(&flags);
+    assert!(said_now.contains("set --iptables-variant=legacy"), "{said_now}");
+    assert!(said_now.contains("with --iptables-variant=legacy this proxy takes them over"), "{said_now}");
     shell("iptables-nft -t mangle -N KUBE-IPTABLES-HINT");
-    assert!(!said(&flags).contains("kubelet uses"), "it has used both");
+    let said_now = said(&flags);
+    assert!(!said_now.contains("kubelet uses"), "it has used both");
+    assert!(said_now.contains("; to remove them, stop this proxy"), "{said_now}");
 }
 
 #[test]
