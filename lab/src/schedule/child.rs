@@ -50,7 +50,7 @@ pub(super) fn run_captured(args: &RunArgs) -> Result<(u8, String), Exit> {
             output.read_to_end(&mut bytes).map(|_| String::from_utf8_lossy(&bytes).into_owned())
         });
         let status = signals::status(&mut command).map(status_of);
-        // The pipe ends when nobody has its other end.
+        // The pipe ends when every copy of its other end is closed.
         drop(command);
         let text = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((status.map_err(unable)?, text.map_err(unable)?))
