@@ -79,7 +79,7 @@ impl Promise {
 
 /// The oracle's rules with their numbers, without those that give no verdict (`undecided`, `contradiction`,
 /// `node-port-addresses-other-family`), and without `astray`, which follows from `kept`.
-const RULES: [(u16, Rule); 56] = [
+const RULES: [(u16, Rule); 57] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
     (103, Rule::ExternalIp),
@@ -122,6 +122,7 @@ const RULES: [(u16, Rule); 56] = [
     (304, Rule::SourceRangesOwnNode),
     (305, Rule::SourceRangesFamily),
     (306, Rule::NotRelayed),
+    (307, Rule::AnnotatedSourceRanges),
     (401, Rule::Even),
     (402, Rule::Scheduled),
     (403, Rule::Affinity),

@@ -69,6 +69,7 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
         health_check_node_port: None,
         flow_fate: None,
         local_fallback: false,
+        annotated_ranges: None,
         load_balancing: None,
     }
 }

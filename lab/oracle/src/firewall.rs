@@ -4,30 +4,34 @@ use crate::rules::{Reasons, Rule};
 use crate::service::FrontendKind;
 use crate::world::{Objects, World};
 
-/// Whether source ranges, which restrict only load-balancer addresses, allow the packet.
+/// Whether source ranges allow the packet: `loadBalancerSourceRanges` restrict load-balancer addresses, the annotation
+/// node ports and external IPs.
 pub(crate) fn allows(objects: &Objects, world: &World, case: &ServicePacket<'_>, reasons: &mut Reasons) -> bool {
-    let ServicePacket { port, arrival, .. } = case;
-    if case.kind != FrontendKind::LoadBalancerIp {
-        return true;
-    }
-    if port.source_ranges.is_empty() {
-        if port.other_family_has_ranges {
-            reasons.add(Rule::SourceRangesFamily, format!("{} over {}", port.name, port.family));
+    let ServicePacket { port, arrival, kind, .. } = case;
+    let (rule, ranges, restricted) = match (kind, &port.annotated_ranges) {
+        (FrontendKind::LoadBalancerIp, _) if port.source_ranges.is_empty() => {
+            if port.other_family_has_ranges {
+                reasons.add(Rule::SourceRangesFamily, format!("{} over {}", port.name, port.family));
+            }
+            return true;
         }
-        return true;
-    }
-    let lists = |address| port.source_ranges.iter().any(|range| range.contains(&address));
+        (FrontendKind::LoadBalancerIp, _) => (Rule::SourceRanges, &port.source_ranges, &port.vips[..]),
+        (FrontendKind::ExternalIp, Some(ranges)) => (Rule::AnnotatedSourceRanges, ranges, &port.external_ips[..]),
+        (FrontendKind::NodePort, Some(ranges)) => (Rule::AnnotatedSourceRanges, ranges, &[][..]),
+        (FrontendKind::ClusterIp, _) | (FrontendKind::ExternalIp | FrontendKind::NodePort, None) => return true,
+    };
+    let lists = |address| ranges.iter().any(|range| range.contains(&address));
     if lists(arrival.source) {
-        reasons.add(Rule::SourceRanges, format!("{} is listed", arrival.source));
+        reasons.add(rule, format!("{} is listed", arrival.source));
         return true;
     }
     let node = objects
         .primary_address(arrival.node, port.family)
         .or_else(|| world.node(arrival.node).and_then(|node| address::first_of(&node.addresses, port.family)));
-    if port.vips.contains(&arrival.source) && node.is_some_and(lists) {
+    if restricted.contains(&arrival.source) && node.is_some_and(lists) {
         reasons.add(Rule::SourceRangesOwnNode, format!("{} from {}", arrival.node, arrival.source));
         return true;
     }
-    reasons.add(Rule::SourceRanges, format!("{} is not listed", arrival.source));
+    reasons.add(rule, format!("{} is not listed", arrival.source));
     false
 }

@@ -129,11 +129,11 @@ pub(crate) fn age_order(port: &ServicePort) -> impl Ord + use<> {
     (created.is_none(), created, port.name.clone())
 }
 
-/// Whether both claims are of one service port, with source ranges for both or none.
+/// Whether both claims are of one service port, without source ranges that differ.
 fn equivalent(one: (&ServicePort, FrontendKind), other: (&ServicePort, FrontendKind)) -> bool {
     let inside = |kind: FrontendKind| kind == FrontendKind::ClusterIp;
-    std::ptr::eq(one.0, other.0)
-        && (one.1 == other.1 || (inside(one.1) == inside(other.1) && one.0.source_ranges.is_empty()))
+    let unrestricted = one.0.source_ranges.is_empty() && one.0.annotated_ranges.is_none();
+    std::ptr::eq(one.0, other.0) && (one.1 == other.1 || (inside(one.1) == inside(other.1) && unrestricted))
 }
 
 /// Whether modes that bind service addresses bind `address` and use it as source of the node's calls.

@@ -15,7 +15,7 @@ pub struct ServiceFrontend {
     pub port: u16,
     pub protocol: Protocol,
     pub family: Family,
-    /// The allowed sources; empty: every source.
+    /// The sources that `loadBalancerSourceRanges` or the annotation name.
     pub source_ranges: Vec<IpNet>,
     /// Every endpoint, ready or not, with its node.
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
@@ -29,7 +29,11 @@ pub(crate) fn of(port: &ServicePort) -> impl Iterator<Item = ServiceFrontend> + 
         port: number,
         protocol: port.name.protocol,
         family: port.family,
-        source_ranges: port.source_ranges.clone(),
+        source_ranges: match kind {
+            FrontendKind::NodePort | FrontendKind::ExternalIp => port.annotated_ranges.clone().unwrap_or_default(),
+            FrontendKind::LoadBalancerIp => port.source_ranges.clone(),
+            FrontendKind::ClusterIp => Vec::new(),
+        },
         endpoints: port.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.node.clone())).collect(),
     };
     let addresses = port.addresses().map(move |(kind, address)| frontend(kind, Some(address), port.port));

@@ -113,8 +113,13 @@ impl<'a> Oracle<'a> {
             Protocol::Tcp => false,
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
-            // Without endpoints, documentation leaves open whether to drop or reject.
-            return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
+            // Without endpoints, documentation leaves open whether to drop or reject. Where relays serve the loopback
+            // range, no relay listens.
+            return if anybody && !unspoken && !case.to.ip().is_loopback() {
+                PromisedVerdict::Drop
+            } else {
+                PromisedVerdict::Refuse
+            };
         }
         if unspoken {
             reasons.add(Rule::NotRelayed, port.name.to_string());

@@ -63,6 +63,7 @@ pub enum Rule {
     SourceRanges,
     SourceRangesOwnNode,
     SourceRangesFamily,
+    AnnotatedSourceRanges,
     NotRelayed,
     Even,
     Scheduled,
@@ -106,7 +107,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
 
 /// The rows, in the order of the variants.
 #[rustfmt::skip]
-const TABLE: [RuleRow; 60] = [
+const TABLE: [RuleRow; 61] = [
     row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
     row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
     row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
@@ -151,6 +152,7 @@ const TABLE: [RuleRow; 60] = [
     row(Rule::SourceRanges, PromisePart::Refusal, "source-ranges", "loadBalancerSourceRanges: the load balancer's address is for the listed sources only", "API ServiceSpec.loadBalancerSourceRanges; upstream's test LoadBalancer: others are dropped"),
     row(Rule::SourceRangesOwnNode, PromisePart::Refusal, "source-ranges-own-node", "where the node itself is listed, what has the load balancer's own address as its source is let in", "upstream's test LoadBalancer, rows 'implicitly allowed'"),
     row(Rule::SourceRangesFamily, PromisePart::Refusal, "source-ranges-family", "ranges of one family leave the other open", "docs/limitations.md"),
+    row(Rule::AnnotatedSourceRanges, PromisePart::Refusal, "annotated-source-ranges", "the annotation svcproxy/source-ranges: node ports and external IPs are for the listed sources only, in both families", "docs/svcproxy.md, Source ranges"),
     row(Rule::NotRelayed, PromisePart::Refusal, "not-relayed", "SCTP is not relayed in userspace mode: it refuses", "docs/limitations.md, userspace mode"),
     row(Rule::Even, PromisePart::Choice, "even", "endpoints are chosen evenly", "API ServiceSpec.externalTrafficPolicy ('evenly'); page reference/networking/virtual-ips, iptables proxy mode: at random"),
     row(Rule::Scheduled, PromisePart::Choice, "scheduled", "the mode's scheduler chooses", "page reference/networking/virtual-ips, IPVS proxy mode; docs/limitations.md"),

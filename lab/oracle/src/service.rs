@@ -78,6 +78,8 @@ pub(crate) struct ServicePort {
     pub(crate) affinity: Option<Duration>,
     /// The annotation's.
     pub(crate) load_balancing: Option<LoadBalancing>,
+    /// The sources that the annotation allows for node ports and external IPs; an empty list: none.
+    pub(crate) annotated_ranges: Option<Vec<IpNet>>,
     /// The endpoints of every slice; [`ports`] leaves the list empty.
     pub(crate) endpoints: Vec<Endpoint>,
 }
@@ -171,6 +173,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
         affinity: affinity(spec),
         load_balancing: load_balancing(service),
+        annotated_ranges: annotated_ranges(service, family),
         endpoints: Vec::new(),
     };
     let has_node_ports = kind == "NodePort" || load_balancer;
@@ -199,6 +202,13 @@ pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<I
 
 fn source_ranges(spec: &ServiceSpec) -> Vec<IpNet> {
     spec.load_balancer_source_ranges.iter().flatten().filter_map(|text| address::parse_range(text)).collect()
+}
+
+/// docs/svcproxy.md, Source ranges: a list with a mistake has no effect.
+fn annotated_ranges(service: &Service, family: Family) -> Option<Vec<IpNet>> {
+    let listed = annotated(service, "svcproxy/source-ranges")?.split(',').map(address::parse_range);
+    let ranges: Option<Vec<IpNet>> = listed.collect();
+    Some(ranges?.into_iter().filter(|range| Family::of_range(*range) == family).collect())
 }
 
 fn load_balancing(service: &Service) -> Option<LoadBalancing> {

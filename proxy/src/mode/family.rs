@@ -5,7 +5,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -23,6 +23,7 @@ use crate::plan::load_balancing::BalancingPolicy;
 use crate::plan::node::primary_address;
 use crate::plan::other_machines::{PublishedAddresses, other_machines};
 use crate::plan::service_port::PlanContext;
+use crate::plan::source_ranges::limits_node_ports;
 use crate::plan::stale_flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
 use crate::plan::summary::PlanSummary;
 use crate::plan::{NodePlan, ServicePortPlan, ServiceRanges, plan_node, plan_service_port, service_ranges};
@@ -103,17 +104,22 @@ impl<M: Mode> FamilyProxy<M> {
 
     /// Changes only memory; [`FamilyProxy::sync`] writes to the kernel.
     pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
-        let lost_flows = memory(&self.config, &self.state);
+        let before = self.asked();
         for change in changes {
             self.state.apply(mutants::change(change).as_ref().unwrap_or(change));
         }
         self.pending.merge(self.state.take_changed());
-        if memory(&self.config, &self.state) != lost_flows {
+        if self.asked() != before {
             self.mode.require_full_sync();
         }
         if self.state.take_other_machines_changed() {
             self.find_other_machines();
         }
+    }
+
+    /// Returns what Services' annotations add to the node's plan.
+    fn asked(&self) -> (Option<Duration>, bool) {
+        (memory(&self.config, &self.state), limits_node_ports(&self.config, &self.state))
     }
 
     /// Marks service ports as changed if another machine has taken or released an address that they publish.
@@ -229,9 +235,9 @@ impl<M: Mode> FamilyProxy<M> {
 
     pub fn node_plan(&self) -> NodePlan {
         let service_ranges = self.service_ranges().dropped;
-        let lost_flows = memory(&self.config, &self.state);
+        let (lost_flows, limits_node_ports) = self.asked();
         let plan = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
-        let mut plan = NodePlan { service_ranges, lost_flows, ..plan };
+        let mut plan = NodePlan { service_ranges, lost_flows, limits_node_ports, ..plan };
         mutants::node_plan(&mut plan);
         plan
     }
@@ -359,6 +365,7 @@ impl Planner<'_> {
             other_machines: self.other_machines,
             fates: FatePolicy::of(self.config),
             local_fallback: self.config.annotations.contains(&ServiceAnnotation::LocalFallback),
+            source_ranges: self.config.annotations.contains(&ServiceAnnotation::SourceRanges),
             balancing: BalancingPolicy::of(self.config),
         };
         let mut plan = plan_service_port(&port, &endpoints, context);

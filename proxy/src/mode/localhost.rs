@@ -11,8 +11,8 @@ use tracing::{error, info, warn};
 use super::Plans;
 use super::companion::Companion;
 use crate::config::NodeAddresses;
-use crate::model::{Protocol, ServicePortName};
-use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
+use crate::model::{Family, Protocol, ServicePortName};
+use crate::plan::{AllowedSources, BackendSet, FrontendVerdict, ServicePortPlan};
 use crate::relay::{Listener, RelayBackends, Relays};
 
 const RETRY: Duration = Duration::from_secs(10);
@@ -34,6 +34,11 @@ pub struct LocalhostNodePorts<R> {
 pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     let external = plan.external.as_ref()?;
     let port = external.node_port.filter(|_| plan.protocol() == Protocol::Tcp)?;
+    let mut localhosts = Family::ALL.into_iter().map(Family::localhost);
+    let is_allowed = |allowed: &AllowedSources| localhosts.any(|ip| allowed.ranges.iter().any(|r| r.contains(&ip)));
+    if !external.annotated_sources.as_ref().is_none_or(is_allowed) {
+        return None;
+    }
     let FrontendVerdict::Deliver(set) = external.of_node().verdict else { return None };
     let backends = plan.backends(set);
     (!backends.is_empty()).then_some((port, backends))

@@ -1,5 +1,7 @@
 //! The annotations by which a Service asks this proxy for more than Kubernetes' rules.
 
+use ipnet::IpNet;
+
 use super::{FlowFate, LoadBalancing};
 
 /// The prefix of every such annotation. It is no domain: this project owns none.
@@ -13,11 +15,17 @@ pub enum ServiceAnnotation {
     LocalFallback,
     /// [`LoadBalancing`].
     LoadBalancing,
+    /// The sources that may use node ports and external IPs: [`source_ranges`].
+    SourceRanges,
 }
 
 impl ServiceAnnotation {
-    pub const ALL: [ServiceAnnotation; 3] =
-        [ServiceAnnotation::FlowFate, ServiceAnnotation::LocalFallback, ServiceAnnotation::LoadBalancing];
+    pub const ALL: [ServiceAnnotation; 4] = [
+        ServiceAnnotation::FlowFate,
+        ServiceAnnotation::LocalFallback,
+        ServiceAnnotation::LoadBalancing,
+        ServiceAnnotation::SourceRanges,
+    ];
 
     /// Returns the name without [`ANNOTATION_PREFIX`].
     pub fn name(self) -> &'static str {
@@ -25,6 +33,7 @@ impl ServiceAnnotation {
             ServiceAnnotation::FlowFate => "flow-fate",
             ServiceAnnotation::LocalFallback => "local-fallback",
             ServiceAnnotation::LoadBalancing => "load-balancing",
+            ServiceAnnotation::SourceRanges => "source-ranges",
         }
     }
 
@@ -33,6 +42,7 @@ impl ServiceAnnotation {
             ServiceAnnotation::FlowFate => "svcproxy/flow-fate",
             ServiceAnnotation::LocalFallback => "svcproxy/local-fallback",
             ServiceAnnotation::LoadBalancing => "svcproxy/load-balancing",
+            ServiceAnnotation::SourceRanges => "svcproxy/source-ranges",
         }
     }
 
@@ -50,6 +60,7 @@ impl ServiceAnnotation {
             ServiceAnnotation::FlowFate => value.parse::<FlowFate>().map(drop),
             ServiceAnnotation::LocalFallback => local_fallback(value).map(drop),
             ServiceAnnotation::LoadBalancing => value.parse::<LoadBalancing>().map(drop),
+            ServiceAnnotation::SourceRanges => source_ranges(value).map(drop),
         }
     }
 }
@@ -63,9 +74,40 @@ pub fn local_fallback(value: &str) -> Result<bool, String> {
     }
 }
 
+/// Parses networks of both families, separated by commas.
+pub fn source_ranges(value: &str) -> Result<Vec<IpNet>, String> {
+    let network = |text: &str| {
+        let range = text.parse::<IpNet>().ok();
+        // The length of an IPv4-mapped network counts IPv6 bits.
+        let range = range.filter(|range| !matches!(range, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some()));
+        range.map(|range| range.trunc()).ok_or_else(|| format!("{text:?} is not a network (address/length)"))
+    };
+    value.split(',').map(|text| network(text.trim())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_ranges_are_networks_of_both_families() {
+        let parsed =
+            |value| source_ranges(value).map(|ranges| ranges.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(
+            parsed("10.1.2.3/8, 2001:db8::/32,0.0.0.0/0").unwrap(),
+            ["10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0"]
+        );
+        for (bad, part) in [
+            ("", ""),
+            ("10.0.0.0/8,", ""),
+            ("10.0.0.1", "10.0.0.1"),
+            ("10.0.0.0/33", "10.0.0.0/33"),
+            ("10.0.0.0/8 192.0.2.0/24", "10.0.0.0/8 192.0.2.0/24"),
+            ("::ffff:10.0.0.0/104", "::ffff:10.0.0.0/104"),
+        ] {
+            assert_eq!(source_ranges(bad).unwrap_err(), format!("{part:?} is not a network (address/length)"));
+        }
+    }
 
     #[test]
     fn a_key_is_the_prefix_and_the_name() {

@@ -14,6 +14,8 @@ pub enum AnnotationIgnored {
     LoadBalancing(BalancingIgnored),
     /// Every mode can fall back, but the configuration does not allow it.
     LocalFallback,
+    /// Every mode can limit sources, but the configuration does not allow it.
+    SourceRanges,
 }
 
 impl AnnotationIgnored {
@@ -22,6 +24,7 @@ impl AnnotationIgnored {
             AnnotationIgnored::FlowFate(_) => ServiceAnnotation::FlowFate,
             AnnotationIgnored::LoadBalancing(_) => ServiceAnnotation::LoadBalancing,
             AnnotationIgnored::LocalFallback => ServiceAnnotation::LocalFallback,
+            AnnotationIgnored::SourceRanges => ServiceAnnotation::SourceRanges,
         }
     }
 }
@@ -31,7 +34,7 @@ impl fmt::Display for AnnotationIgnored {
         match self {
             AnnotationIgnored::FlowFate(why) => why.fmt(f),
             AnnotationIgnored::LoadBalancing(why) => why.fmt(f),
-            AnnotationIgnored::LocalFallback => f.write_str(NOT_ALLOWED),
+            AnnotationIgnored::LocalFallback | AnnotationIgnored::SourceRanges => f.write_str(NOT_ALLOWED),
         }
     }
 }

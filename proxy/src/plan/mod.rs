@@ -13,6 +13,7 @@ pub mod maglev;
 pub mod node;
 pub mod other_machines;
 pub mod service_port;
+pub mod source_ranges;
 pub mod stale_flows;
 pub mod summary;
 
@@ -77,6 +78,8 @@ pub struct ExternalFrontends {
     pub of_other_machines: Vec<IpAddr>,
     /// Allowed sources of load-balancer IPs; `None`: all.
     pub allowed_sources: Option<AllowedSources>,
+    /// Allowed sources of node ports and external IPs; `None`: all.
+    pub annotated_sources: Option<AllowedSources>,
     pub action: FrontendAction,
     /// Policy Local does not apply to detected pods and to the node itself (kubernetes/kubernetes#92465).
     pub short_circuit: Option<ShortCircuit>,
@@ -101,9 +104,9 @@ pub struct ShortCircuit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedSources {
     pub ranges: Vec<IpNet>,
-    /// Whether load-balancer IPs are allowed as sources: the ranges contain the node, whose connections to such an IP
-    /// have that source.
-    pub load_balancer_ips: bool,
+    /// Whether the IPs themselves are allowed as sources: the ranges contain the node, whose connections to such an IP
+    /// may have that source.
+    pub own_addresses: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,6 +228,8 @@ pub struct NodePlan {
     pub service_ranges: Vec<IpNet>,
     /// How long lost flows are remembered, if any service port may reset them ([`flow_fate::memory`]).
     pub lost_flows: Option<Duration>,
+    /// Whether a service port may limit the sources of its node port; only nftables mode reads it.
+    pub limits_node_ports: bool,
     /// Whether the rules count the traffic of service ports; only nftables mode reads it.
     pub count_services: bool,
 }

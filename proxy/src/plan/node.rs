@@ -26,6 +26,7 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         drop_invalid: !config.tcp_be_liberal,
         service_ranges: Vec::new(),
         lost_flows: None,
+        limits_node_ports: false,
         count_services: config.service_counters.is_some(),
     }
 }

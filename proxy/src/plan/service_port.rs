@@ -5,10 +5,11 @@ use super::backends::{ChosenBackends, choose, ready_local};
 use super::flow_fate::FatePolicy;
 use super::ignored_annotations::AnnotationIgnored;
 use super::load_balancing::BalancingPolicy;
+use super::source_ranges;
 use super::stale_flows::{keeps_flows, needs_conntrack_cleanup};
 use super::{
-    AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, HealthCheck,
-    Masquerade, NoLocalEndpoints, ServicePortPlan, ShortCircuit,
+    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, HealthCheck, Masquerade,
+    NoLocalEndpoints, ServicePortPlan, ShortCircuit,
 };
 use crate::model::{FlowFate, Protocol};
 use crate::state::NodeInfo;
@@ -26,6 +27,8 @@ pub struct PlanContext<'a> {
     pub fates: FatePolicy,
     /// Whether the annotation about a fallback has an effect.
     pub local_fallback: bool,
+    /// Whether the annotation about sources has an effect.
+    pub source_ranges: bool,
     pub balancing: BalancingPolicy,
 }
 
@@ -43,6 +46,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
         fate_ignored.map(AnnotationIgnored::FlowFate),
         balancing_ignored.map(AnnotationIgnored::LoadBalancing),
         (port.local_fallback && !context.local_fallback).then_some(AnnotationIgnored::LocalFallback),
+        (port.annotated_ranges.is_some() && !context.source_ranges).then_some(AnnotationIgnored::SourceRanges),
     ];
     let short_circuits = external.as_ref().is_some_and(|external| external.short_circuit.is_some());
     ServicePortPlan {
@@ -131,16 +135,13 @@ fn plan_external(
         // The node's own connection may have the frontend address as source, to which no pod could reply.
         node: to_cluster(Masquerade::Always),
     });
-    let restricted = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();
     ExternalFrontends {
         node_port: port.node_port,
         external_ips: port.external_ips.clone(),
         load_balancer_ips: port.load_balancer_ips.clone(),
         of_other_machines: port.external_addresses().filter(|ip| context.other_machines.contains(ip)).collect(),
-        allowed_sources: restricted.then(|| AllowedSources {
-            ranges: port.source_ranges.clone(),
-            load_balancer_ips: port.source_ranges.iter().any(|r| context.primary.is_some_and(|ip| r.contains(&ip))),
-        }),
+        allowed_sources: source_ranges::of_load_balancer_ips(port, context),
+        annotated_sources: source_ranges::annotated(port, context),
         action: FrontendAction { verdict, masquerade },
         short_circuit,
     }

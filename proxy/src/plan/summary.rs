@@ -83,6 +83,7 @@ mod tests {
             other_machines: &no_machines,
             fates: crate::plan::flow_fate::FatePolicy::default(),
             local_fallback: true,
+            source_ranges: true,
             balancing: crate::plan::load_balancing::BalancingPolicy::default(),
         };
         plan_service_port(&port, endpoints, context)

@@ -83,6 +83,7 @@ pub struct State {
     node_changed: bool,
     service_cidrs_changed: bool,
     flow_fate_asked: bool,
+    node_port_ranges_asked: bool,
     triggers: Triggers,
     removed_objects: RemovedObjects,
 }
@@ -105,6 +106,7 @@ impl State {
             node_changed: false,
             service_cidrs_changed: false,
             flow_fate_asked: false,
+            node_port_ranges_asked: false,
             triggers: Triggers::default(),
             removed_objects: RemovedObjects::default(),
         }
@@ -149,6 +151,8 @@ impl State {
                 }
                 self.flow_fate_asked |=
                     ports.iter().any(|port| port.flow_fate.is_some_and(|fate| fate != FlowFate::Keep));
+                self.node_port_ranges_asked |=
+                    ports.iter().any(|port| port.node_port.is_some() && port.annotated_ranges.is_some());
                 let created = service.as_ref().and_then(|s| s.metadata.creation_timestamp.as_ref());
                 let age = created.map_or(CreationTime::Unknown, |time| CreationTime::Since(time.0));
                 self.replace_service(key, KnownService { age, ports });
@@ -198,6 +202,11 @@ impl State {
     /// the Service is deleted, because its connections have not ended then.
     pub fn flow_fate_asked(&self) -> bool {
         self.flow_fate_asked
+    }
+
+    /// Whether a Service has ever limited the sources of its node ports.
+    pub fn node_port_ranges_asked(&self) -> bool {
+        self.node_port_ranges_asked
     }
 
     pub fn take_other_machines_changed(&mut self) -> bool {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 pub use crate::model::Frontend;
 use crate::model::{
     Family, FlowFate, LABEL_PROXY_NAME, LoadBalancing, ObjectKey, Protocol, ServiceAnnotation, ServicePortName,
-    local_fallback, parse_ip,
+    local_fallback, parse_ip, source_ranges,
 };
 
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
@@ -44,6 +44,8 @@ pub struct ServicePort {
     pub local_fallback: bool,
     /// The annotation's.
     pub load_balancing: Option<LoadBalancing>,
+    /// Sources that may use node ports and external IPs. `None`: all; an empty list: none of this family.
+    pub annotated_ranges: Option<Vec<IpNet>>,
 }
 
 impl ServicePort {
@@ -96,22 +98,23 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         service.status.iter().filter_map(|s| s.load_balancer.as_ref()).flat_map(|l| l.ingress.iter().flatten());
     let vips = ingress.filter(|i| i.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"));
     let load_balancer_ips = of_family(&mut vips.filter_map(|i| i.ip.as_ref()));
-    let mut source_ranges: Vec<IpNet> = spec
-        .load_balancer_source_ranges
-        .iter()
-        .flatten()
-        .filter_map(|range| range.trim().parse::<IpNet>().ok())
-        .filter(|range| Family::of_net(range) == family)
-        .map(|range| range.trunc())
-        .collect();
-    source_ranges.sort_unstable();
-    source_ranges.dedup();
+    let ranges_of_family = |ranges: &mut dyn Iterator<Item = IpNet>| -> Vec<IpNet> {
+        let of_family = ranges.filter(|range| Family::of_net(range) == family);
+        let mut ranges: Vec<IpNet> = of_family.map(|range| range.trunc()).collect();
+        ranges.sort_unstable();
+        ranges.dedup();
+        ranges
+    };
+    let balanced = spec.load_balancer_source_ranges.iter().flatten();
+    let balanced_ranges = ranges_of_family(&mut balanced.filter_map(|range| range.trim().parse().ok()));
 
     let annotations = service.metadata.annotations.as_ref();
     let value = |annotation: ServiceAnnotation| annotations.and_then(|all| all.get(annotation.key()));
     let flow_fate = value(ServiceAnnotation::FlowFate).and_then(|value| value.parse().ok());
     let local_fallback = value(ServiceAnnotation::LocalFallback).is_some_and(|value| local_fallback(value) == Ok(true));
     let load_balancing = value(ServiceAnnotation::LoadBalancing).and_then(|value| value.parse().ok());
+    let annotated = value(ServiceAnnotation::SourceRanges).and_then(|value| source_ranges(value).ok());
+    let annotated_ranges = annotated.map(|ranges| ranges_of_family(&mut ranges.into_iter()));
 
     let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
         name,
@@ -120,7 +123,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         node_port,
         external_ips: external_ips.clone(),
         load_balancer_ips: load_balancer_ips.clone(),
-        source_ranges: source_ranges.clone(),
+        source_ranges: balanced_ranges.clone(),
         internal_policy: policy(spec.internal_traffic_policy.as_deref()),
         external_policy: external_policy(spec),
         affinity: affinity(spec),
@@ -128,6 +131,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         flow_fate,
         local_fallback,
         load_balancing,
+        annotated_ranges: annotated_ranges.clone(),
     };
     let ports = spec.ports.iter().flatten();
     let mut ports: Vec<ServicePort> = ports

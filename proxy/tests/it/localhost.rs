@@ -120,6 +120,22 @@ fn listeners_follow_services_and_endpoints() {
 }
 
 #[test]
+fn source_ranges_without_the_loopback_address_close_the_listener() {
+    let mut proxy = proxy(localhost());
+    let with_ranges = |ranges: &str| {
+        let spec =
+            json!({ "type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30_080 }] });
+        let metadata = json!({ "name": "svc-0", "annotations": { "svcproxy/source-ranges": ranges } });
+        Change::Service(key("svc-0"), Some(testing::object(json!({ "metadata": metadata, "spec": spec }))))
+    };
+    for (ranges, listens) in [("10.0.0.0/8,127.0.0.1/32", true), ("10.0.0.0/8", false), ("::1/128", false)] {
+        proxy.apply([&with_ranges(ranges), &slice(0, &[(1, "node-a")])]);
+        proxy.sync().unwrap();
+        assert_eq!(listening(&mut proxy).contains_key(&30_080), listens, "{ranges}");
+    }
+}
+
+#[test]
 fn policy_local_does_not_apply_to_the_node_and_relays_keep_affinity() {
     let mut proxy = proxy(localhost());
     let local = json!({ "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP" });

@@ -1,6 +1,7 @@
 //! Tests with the fake kernel: the final state of histories, and the cost of changes.
 
 mod hashing;
+mod source_ranges;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

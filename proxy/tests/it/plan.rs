@@ -58,6 +58,7 @@ fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> Pl
         other_machines: &NONE,
         fates: FatePolicy::default(),
         local_fallback: true,
+        source_ranges: true,
         balancing: BalancingPolicy::default(),
     }
 }
@@ -207,9 +208,35 @@ fn source_ranges_restrict_only_load_balancer_ips() {
     assert_eq!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources, None, "there is no load balancer");
     let port = ServicePort { load_balancer_ips: vec!["203.0.113.1".parse().unwrap()], ..port };
     let allowed = plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources.unwrap();
-    assert!(!allowed.load_balancer_ips, "the node is not in the range");
+    assert!(!allowed.own_addresses, "the node is not in the range");
     let port = ServicePort { source_ranges: ranges("192.0.2.0/24"), ..port };
-    assert!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources.unwrap().load_balancer_ips);
+    assert!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources.unwrap().own_addresses);
+}
+
+#[test]
+fn annotated_ranges_restrict_node_ports_and_external_ips() {
+    let ranges = |text: &str| Some(vec![text.parse().unwrap()]);
+    let port = ServicePort {
+        annotated_ranges: ranges("198.51.100.0/24"),
+        load_balancer_ips: vec!["203.0.113.1".parse().unwrap()],
+        ..service()
+    };
+    let annotated = |port: &ServicePort| plan(port, &["here:1:ready"]).external.unwrap().annotated_sources;
+    let without = ServicePort { node_port: None, external_ips: Vec::new(), ..port.clone() };
+    assert_eq!(annotated(&without), None, "there is only a load balancer");
+    let port = ServicePort { node_port: Some(30080), ..port };
+    assert_eq!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources, None);
+    assert!(!annotated(&port).unwrap().own_addresses, "the node is not in the range");
+    let listed = ServicePort { annotated_ranges: ranges("192.0.2.0/24"), ..port.clone() };
+    assert!(annotated(&listed).unwrap().own_addresses);
+    let other_family = ServicePort { annotated_ranges: Some(Vec::new()), ..port.clone() };
+    assert_eq!(annotated(&other_family).unwrap().ranges, [], "a list without a range of the family allows none");
+
+    let node = NodeInfo::default();
+    let shut = PlanContext { source_ranges: false, ..context(&node, None, false) };
+    let shut = plan_service_port(&port, &[endpoint("here:1:ready")], shut);
+    assert_eq!(shut.external.unwrap().annotated_sources, None);
+    assert_eq!(shut.annotations_ignored, [AnnotationIgnored::SourceRanges]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Audit<'_> {
             let own = frontend.endpoints.iter().filter_map(|(address, _)| self.sources.endpoints.get(&address.ip()));
             callers.extend(own);
         }
-        if frontend.kind == FrontendKind::LoadBalancerIp && !elsewhere {
+        if !elsewhere {
             let ranges = frontend.source_ranges.iter();
             let listed = ranges.flat_map(|range| self.sources.ranges.iter().filter(move |(known, _)| known == range));
             callers.extend(listed.map(|(_, source)| source));

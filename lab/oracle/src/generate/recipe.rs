@@ -131,9 +131,16 @@ pub struct ServiceRecipe {
     pub claims: Option<ClaimRecipe>,
     /// The seconds of the creation time.
     pub created: Option<u8>,
+    pub annotations: AnnotationRecipe,
     /// Bits for what proxies ignore: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN
     /// slice, a load balancer with a host name.
     pub newer: u8,
+}
+
+/// The annotations of docs/svcproxy.md.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AnnotationRecipe {
+    pub source_ranges: Vec<SourceRangeRecipe>,
 }
 
 /// Claims of another service's addresses and ports.

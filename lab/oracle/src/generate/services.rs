@@ -98,6 +98,11 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let mut object = json!({
         "metadata": {"namespace": name.namespace, "name": name.name, "labels": labels}, "spec": spec,
     });
+    let annotated: Vec<String> =
+        service.annotations.source_ranges.iter().flat_map(|one| sources(*one, &families)).collect();
+    if !annotated.is_empty() {
+        object["metadata"]["annotations"] = json!({"svcproxy/source-ranges": annotated.join(",")});
+    }
     if let Some(created) = service.created {
         object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", created % 60));
     }

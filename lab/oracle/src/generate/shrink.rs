@@ -1,14 +1,14 @@
 //! Shrinks a recipe where each try is expensive: large reductions first, each once.
 
 use super::recipe::{
-    DeclaredAddresses, DetectRecipe, Families, HintsRecipe, NodePortsRecipe, Recipe, ServiceFamilies, ServiceKind,
-    ServiceRecipe,
+    AnnotationRecipe, DeclaredAddresses, DetectRecipe, Families, HintsRecipe, NodePortsRecipe, Recipe, ServiceFamilies,
+    ServiceKind, ServiceRecipe,
 };
 use crate::world::ReversePath;
 
 type Reduction = fn(&mut Recipe);
 
-const REDUCTIONS: [Reduction; 24] = [
+const REDUCTIONS: [Reduction; 25] = [
     only_service::<0>,
     only_service::<1>,
     only_service::<2>,
@@ -32,6 +32,7 @@ const REDUCTIONS: [Reduction; 24] = [
     |recipe| recipe.services.iter_mut().for_each(|service| service.external_ips.clear()),
     |recipe| recipe.services.iter_mut().for_each(|service| service.ingress.clear()),
     |recipe| recipe.services.iter_mut().for_each(|service| service.source_ranges.clear()),
+    |recipe| recipe.services.iter_mut().for_each(|service| service.annotations = AnnotationRecipe::default()),
     |recipe| recipe.services.iter_mut().for_each(|service| service.affinity = None),
     |recipe| recipe.services.iter_mut().for_each(|service| service.hints = HintsRecipe::None),
     |recipe| recipe.services.iter_mut().for_each(|service| service.kind = ServiceKind::ClusterIp),

@@ -5,9 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::recipe::{
-    ClaimRecipe, DeclaredAddresses, DetectRecipe, DuplicateEndpoint, EndpointCondition, EndpointRecipe, Families,
-    HintsRecipe, IngressMode, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceFamilies,
-    ServiceKind, ServiceRecipe, SourceRangeRecipe,
+    AnnotationRecipe, ClaimRecipe, DeclaredAddresses, DetectRecipe, DuplicateEndpoint, EndpointCondition,
+    EndpointRecipe, Families, HintsRecipe, IngressMode, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe,
+    ProxyRecipe, Recipe, ServiceFamilies, ServiceKind, ServiceRecipe, SourceRangeRecipe,
 };
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
@@ -19,8 +19,9 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
     let wiring = (rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
-    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5));
-    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs)| {
+    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5), vec(annotations(), 4));
+    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs, annotations)| {
+        let services = annotated(services, annotations);
         let (link_gateways, overlay, reverse_path, second) = wiring;
         Recipe {
             families,
@@ -39,12 +40,23 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
 }
 
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
-    (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
-        services,
+    let whole = (vec(service(), 1..=4), proxy(), rarely(0.5), vec(annotations(), 4));
+    whole.prop_map(move |(services, proxy, service_cidrs, annotations)| Recipe {
+        services: annotated(services, annotations),
         proxy,
         service_cidrs,
         ..frame.clone()
     })
+}
+
+fn annotated(services: Vec<ServiceRecipe>, annotations: Vec<AnnotationRecipe>) -> Vec<ServiceRecipe> {
+    let each = services.into_iter().zip(annotations);
+    each.map(|(service, annotations)| ServiceRecipe { annotations, ..service }).collect()
+}
+
+fn annotations() -> impl Strategy<Value = AnnotationRecipe> {
+    let source_ranges = prop_oneof![5 => Just(Vec::new()), 1 => vec(source(), 1..=2)];
+    source_ranges.prop_map(|source_ranges| AnnotationRecipe { source_ranges })
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {
@@ -131,6 +143,7 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
                 left_out,
                 claims,
                 created,
+                annotations: AnnotationRecipe::default(),
                 newer,
             }
         },
@@ -142,16 +155,19 @@ fn some_bits(number: usize) -> impl Strategy<Value = u16> {
     prop_oneof![3 => Just(0), 3 => (0..number).prop_map(|bit| 1 << bit), 2 => 0..=all]
 }
 
-fn sources() -> impl Strategy<Value = Vec<SourceRangeRecipe>> {
-    let one = prop_oneof![
+fn source() -> impl Strategy<Value = SourceRangeRecipe> {
+    prop_oneof![
         Just(SourceRangeRecipe::FirstClient),
         Just(SourceRangeRecipe::FirstNode),
         Just(SourceRangeRecipe::NodeNetwork),
         Just(SourceRangeRecipe::Pods),
         Just(SourceRangeRecipe::Nobody),
         Just(SourceRangeRecipe::Everybody),
-    ];
-    prop_oneof![3 => Just(Vec::new()), 2 => vec(one, 1..=2)]
+    ]
+}
+
+fn sources() -> impl Strategy<Value = Vec<SourceRangeRecipe>> {
+    prop_oneof![3 => Just(Vec::new()), 2 => vec(source(), 1..=2)]
 }
 
 fn port() -> impl Strategy<Value = PortRecipe> {

@@ -97,7 +97,8 @@ fn promises_are_consistent() {
             let promise = oracle.ask(&question);
             check(&cluster, &promise, &question);
             let dropped = matches!(promise.verdict, PromisedVerdict::Drop);
-            let reasons = [Rule::NoLocalEndpoints, Rule::SourceRanges, Rule::UnusedClusterIp];
+            let reasons =
+                [Rule::NoLocalEndpoints, Rule::SourceRanges, Rule::AnnotatedSourceRanges, Rule::UnusedClusterIp];
             assert!(!dropped || reasons.iter().any(|rule| promise.rests_on(*rule)), "{question}: {promise}");
         }
     }

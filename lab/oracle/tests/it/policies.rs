@@ -154,6 +154,34 @@ fn source_ranges_restrict_load_balancer_addresses() {
 }
 
 #[test]
+fn annotated_ranges_restrict_node_ports_and_external_ips() {
+    let annotated = |ranges: &str| {
+        let mut cluster = TestCluster::web("internalTrafficPolicy: Cluster", &["x@node-a"]);
+        let annotations = cluster.objects.services[0].metadata.annotations.get_or_insert_default();
+        annotations.insert("svcproxy/source-ranges".to_owned(), ranges.to_owned());
+        cluster
+    };
+    let ranges = "172.18.0.100/32, 172.18.0.2/32, 10.244.2.0/24";
+    annotated(ranges).expect(
+        "
+        client/laptop@node-b   | 172.18.0.3:30080 | x*1/1>node-b | annotated-source-ranges
+        client/laptop@node-b   | 198.51.100.7:80  | x*1/1>node-b | annotated-source-ranges
+        client/stranger@node-b | 172.18.0.3:30080 | drop         | annotated-source-ranges
+        client/stranger@node-b | 198.51.100.7:80  | drop         | annotated-source-ranges
+        pod/caller-a           | 172.18.0.3:30080 | drop
+        pod/caller-b           | 172.18.0.2:30080 | x*1/1>node-a
+        node/node-a            | 172.18.0.2:30080 | x*1/1>node-a
+        node/node-b            | 172.18.0.3:30080 | drop
+        # All other addresses are open.
+        client/stranger@node-b | 203.0.113.1:80   | x*1/1>node-b
+        pod/caller-a           | 10.96.0.1:80     | x*1/1>client
+        ",
+    );
+    annotated("2001:db8::/32").expect("client/laptop@node-b | 172.18.0.3:30080 | drop | annotated-source-ranges");
+    annotated("172.18.0.2").expect("client/stranger@node-b | 172.18.0.3:30080 | x*1/1>node-b | node-port");
+}
+
+#[test]
 fn ranges_of_one_family_leave_the_other_open() {
     let spec = "{type: LoadBalancer, clusterIPs: [10.96.0.1, 'fd00:96::1'], loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80}]}";
     TestCluster::new()

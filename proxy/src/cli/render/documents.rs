@@ -17,6 +17,7 @@ use crate::mutants;
 use crate::plan::flow_fate::memory;
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::node::node_port_addresses;
+use crate::plan::source_ranges::limits_node_ports;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
@@ -219,7 +220,9 @@ fn planned(
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
     let service_ranges = service_ranges(config, state.node(), state.service_cidrs()).dropped;
     let lost_flows = memory(config, &state);
-    let mut node = NodePlan { service_ranges, lost_flows, ..plan_node(config, family, state.node(), &addresses) };
+    let limits_node_ports = limits_node_ports(config, &state);
+    let plan = plan_node(config, family, state.node(), &addresses);
+    let mut node = NodePlan { service_ranges, lost_flows, limits_node_ports, ..plan };
     mutants::node_plan(&mut node);
     let mut proxy = assemble::iptables(config, family, iptables::FakeIptables::default());
     proxy.apply(&batch.changes);

@@ -29,6 +29,9 @@ pub const NODEPORT_IPS: &str = "nodeport-ips";
 pub const HAIRPINS: &str = "hairpins";
 pub const RESTRICTED: &str = "firewall-restricted";
 pub const ALLOWED: &str = "firewall-allowed";
+/// The same for node ports.
+pub const RESTRICTED_NODEPORTS: &str = "firewall-restricted-nodeports";
+pub const ALLOWED_NODEPORTS: &str = "firewall-allowed-nodeports";
 /// Service addresses without endpoints: dropped or rejected.
 pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 pub const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
@@ -92,6 +95,7 @@ pub(super) const FRONTEND: &[KeyField] = &[KeyField::Destination, KeyField::Prot
 const FRONTEND_AND_SOURCE: &[KeyField] =
     &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
 pub(super) const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
+const NODEPORT_AND_SOURCE: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
 const PAIR: &[KeyField] = &[KeyField::Source, KeyField::Destination];
 const FLOW: &[KeyField] = &[
     KeyField::OriginalDestination,
@@ -126,9 +130,17 @@ pub fn base_chains(node: &NodePlan) -> impl Iterator<Item = &'static str> {
     BASE_CHAINS.into_iter().map(|(name, ..)| name).chain(node.count_services.then_some(NAT_INPUT))
 }
 
-/// Whether a table of this program may lack the set, which an option asks for.
+/// Whether a table of this program may lack the set, which an option or annotation asks for.
 pub fn is_optional(set: &str) -> bool {
-    [LOST_FLOWS, SERVICE_TRAFFIC, NODEPORT_TRAFFIC, SERVICE_CONNECTIONS, NODEPORT_CONNECTIONS].contains(&set)
+    let counters = [SERVICE_TRAFFIC, NODEPORT_TRAFFIC, SERVICE_CONNECTIONS, NODEPORT_CONNECTIONS];
+    counters.contains(&set) || [LOST_FLOWS, RESTRICTED_NODEPORTS, ALLOWED_NODEPORTS].contains(&set)
+}
+
+fn node_port_ranges() -> [(&'static str, Set); 2] {
+    [
+        (RESTRICTED_NODEPORTS, Set::keys("node ports with source ranges", NODEPORT)),
+        (ALLOWED_NODEPORTS, Set::ranges("who may use them", NODEPORT_AND_SOURCE)),
+    ]
 }
 
 /// The maps of counters have no size: an option adds them to a table in use, and a table that has a size too small is
@@ -179,6 +191,7 @@ pub fn sets(node: &NodePlan, size: impl Fn(&str) -> u32) -> Vec<(&'static str, S
         (ALLOWED, Set::ranges("who may use them", FRONTEND_AND_SOURCE)),
     ];
     // Few elements, whose number nothing foretells.
+    sets.extend(node.limits_node_ports.then(node_port_ranges).into_iter().flatten());
     sets.extend(node.count_services.then(counter_maps).into_iter().flatten());
     sets.extend(node.lost_flows.map(|_| (LOST_FLOWS, Set::keys("connections whose endpoint is lost", FLOW))));
     sets
@@ -203,7 +216,7 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
         (name.into(), Chain { comment: "", base: Some(BaseHook { is_nat, hook, priority }), rules })
     });
     let others = [
-        (FIREWALL_CHECK, firewall_check()),
+        (FIREWALL_CHECK, firewall_check(node)),
         (SERVICES, services(node)),
         (NODEPORT_ENDPOINTS_CHECK, nodeport_endpoints_check(node)),
         (SERVICE_ENDPOINTS_CHECK, service_endpoints_check()),
@@ -320,13 +333,15 @@ pub(super) fn from_pods(pods: &PodSource, negated: bool) -> Statement {
     }
 }
 
-fn firewall_check() -> Chain {
-    let drop = [
-        in_set(FRONTEND, RESTRICTED, false),
-        in_set(FRONTEND_AND_SOURCE, ALLOWED, true),
-        Statement::Verdict(NftVerdict::Drop),
-    ];
-    Chain::new("loadBalancerSourceRanges", vec![Rule::new(drop)])
+fn firewall_check(node: &NodePlan) -> Chain {
+    let drop = || Statement::Verdict(NftVerdict::Drop);
+    let addresses = [in_set(FRONTEND, RESTRICTED, false), in_set(FRONTEND_AND_SOURCE, ALLOWED, true), drop()];
+    let node_ports = node.limits_node_ports.then(|| {
+        let restricted = in_set(NODEPORT, RESTRICTED_NODEPORTS, false);
+        let of_others = [in_set(NODEPORT_AND_SOURCE, ALLOWED_NODEPORTS, true), drop()];
+        Rule::new([restricted].into_iter().chain(on_node(node)).chain(of_others))
+    });
+    Chain::new("loadBalancerSourceRanges", [Rule::new(addresses)].into_iter().chain(node_ports).collect())
 }
 
 fn services(node: &NodePlan) -> Chain {
@@ -409,6 +424,7 @@ pub fn probe_node(family: Family) -> NodePlan {
         drop_invalid: false,
         service_ranges: vec![family.loopback_range()],
         lost_flows: None,
+        limits_node_ports: false,
         count_services: false,
     }
 }

@@ -14,7 +14,9 @@ use super::shared_chains::{ChainRole, FrontendKind, SharedChain, cluster_ip_rule
 use super::slots::{SlotChoice, SlotTables};
 use crate::model::Protocol;
 use crate::nftables::{Chain, Element, ElementKey, ElementValue, Name, NftVerdict, Set};
-use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan};
+use crate::plan::{
+    AllowedSources, BackendSet, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NftServiceObjects {
@@ -82,6 +84,8 @@ struct FrontendMaps {
     no_endpoints: &'static str,
     endpoints: &'static str,
     short_circuits: &'static str,
+    restricted: &'static str,
+    allowed: &'static str,
 }
 
 const OF_ADDRESSES: FrontendMaps = FrontendMaps {
@@ -91,6 +95,8 @@ const OF_ADDRESSES: FrontendMaps = FrontendMaps {
     no_endpoints: layout::NO_ENDPOINT_SERVICES,
     endpoints: layout::SERVICE_ENDPOINTS,
     short_circuits: layout::SHORT_CIRCUIT_ENDPOINTS,
+    restricted: layout::RESTRICTED,
+    allowed: layout::ALLOWED,
 };
 const OF_NODE_PORTS: FrontendMaps = FrontendMaps {
     traffic: layout::NODEPORT_TRAFFIC,
@@ -99,6 +105,8 @@ const OF_NODE_PORTS: FrontendMaps = FrontendMaps {
     no_endpoints: layout::NO_ENDPOINT_NODEPORTS,
     endpoints: layout::NODEPORT_ENDPOINTS,
     short_circuits: layout::NODEPORT_SHORT_CIRCUIT_ENDPOINTS,
+    restricted: layout::RESTRICTED_NODEPORTS,
+    allowed: layout::ALLOWED_NODEPORTS,
 };
 
 impl FrontendAddress {
@@ -297,17 +305,35 @@ impl ElementRenderer<'_> {
                 value: ElementValue::goto(chain.into()),
             }));
         }
-        let Some(allowed) = &external.allowed_sources else { return };
-        let own = external.load_balancer_ips.iter().filter(|_| allowed.load_balancer_ips);
-        let sources: Vec<IpNet> = allowed.ranges.iter().copied().chain(own.map(|own| IpNet::from(*own))).collect();
-        for address in &external.load_balancer_ips {
-            let key = key(FrontendAddress::Address(*address), self.plan.protocol(), self.plan.port);
-            self.elements.push(Element::of(layout::RESTRICTED, key));
-            // The kernel accepts no overlapping ranges.
-            for range in IpNet::aggregate(&sources) {
-                self.elements.push(Element::range(layout::ALLOWED, key, range));
-            }
+        if let Some(allowed) = &external.annotated_sources {
+            self.restrict_addresses(external.external_ips.iter().copied(), allowed);
+            external
+                .node_port
+                .into_iter()
+                .for_each(|port| self.restrict(FrontendAddress::NodePort(port), &allowed.ranges));
         }
+        if let Some(allowed) = &external.allowed_sources {
+            let is_annotated =
+                |ip: &&IpAddr| external.annotated_sources.is_some() && external.external_ips.contains(ip);
+            let balanced = external.load_balancer_ips.iter().filter(|ip| !is_annotated(ip));
+            self.restrict_addresses(balanced.copied(), allowed);
+        }
+    }
+
+    fn restrict_addresses(&mut self, addresses: impl Iterator<Item = IpAddr> + Clone, allowed: &AllowedSources) {
+        let own = addresses.clone().filter(|_| allowed.own_addresses).map(IpNet::from);
+        let sources: Vec<IpNet> = allowed.ranges.iter().copied().chain(own).collect();
+        for address in addresses {
+            self.restrict(FrontendAddress::Address(address), &sources);
+        }
+    }
+
+    fn restrict(&mut self, address: FrontendAddress, sources: &[IpNet]) {
+        let (maps, key) = (address.maps(), key(address, self.plan.protocol(), self.plan.port));
+        self.elements.push(Element::of(maps.restricted, key));
+        // The kernel accepts no overlapping ranges.
+        let ranges = IpNet::aggregate(&sources.to_vec());
+        self.elements.extend(ranges.into_iter().map(|range| Element::range(maps.allowed, key, range)));
     }
 
     /// Adds a frontend unless the address has one. Cluster IPs precede external IPs and load-balancer IPs. `external`

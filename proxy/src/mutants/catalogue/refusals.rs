@@ -109,6 +109,39 @@ pub(super) const MUTANTS: &[Mutant] = &[
     )
     .only(&[Mode::Userspace]),
     Mutant::new(
+        "refusals-annotated-ranges-ignored",
+        "does not know the annotation svcproxy/source-ranges",
+        "annotated-source-ranges",
+        Hook::ServicePort(|_, port| port.annotated_ranges = None),
+    ),
+    Mutant::new(
+        "refusals-annotated-ranges-not-for-node-ports",
+        "admits every source to node ports of a Service with the annotation svcproxy/source-ranges (nftables)",
+        "annotated-source-ranges",
+        Hook::NftRules(|chain, rules| {
+            if chain == "firewall-check" {
+                rules.truncate(1);
+            }
+        }),
+    )
+    .only(&[Mode::Nftables]),
+    Mutant::new(
+        "refusals-annotated-ranges-for-load-balancer-ips",
+        "applies the annotation svcproxy/source-ranges to load-balancer IPs, too",
+        "annotated-source-ranges",
+        Hook::Plan(|_, plan| {
+            if let Some(external) = &mut plan.external {
+                external.allowed_sources.clone_from(&external.annotated_sources);
+            }
+        }),
+    ),
+    Mutant::new(
+        "refusals-annotated-ranges-of-one-family-leave-the-other-open",
+        "admits every source over IPv6 if the annotation svcproxy/source-ranges lists IPv4 only",
+        "annotated-source-ranges",
+        Hook::ServicePort(|_, port| port.annotated_ranges = port.annotated_ranges.take().filter(|all| !all.is_empty())),
+    ),
+    Mutant::new(
         "refusals-first-source-range-only",
         "admits only the first of several source ranges",
         "source-ranges",

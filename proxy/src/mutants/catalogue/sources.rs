@@ -145,6 +145,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::Plan(|_, plan| change_ranges(plan, |allowed| allowed.ranges.iter_mut().for_each(widen))),
     ),
     Mutant::new(
+        "sources-annotated-ranges-widened",
+        "admits the whole /24 of each range of the annotation svcproxy/source-ranges",
+        "annotated-source-ranges",
+        Hook::ServicePort(|_, port| port.annotated_ranges.iter_mut().flatten().for_each(widen)),
+    ),
+    Mutant::new(
         "sources-ranges-for-external-ips",
         "applies loadBalancerSourceRanges to external IPs, too",
         "source-ranges",
@@ -171,14 +177,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "sources-ranges-shut-out-own-node",
         "shuts out a listed node whose source is the load balancer's address",
         "source-ranges-own-node",
-        Hook::Plan(|_, plan| change_ranges(plan, |allowed| allowed.load_balancer_ips = false)),
+        Hook::Plan(|_, plan| change_ranges(plan, |allowed| allowed.own_addresses = false)),
     )
     .only(&[Mode::Iptables, Mode::Nftables, Mode::Ipvs]),
     Mutant::new(
         "sources-ranges-admit-own-node",
         "admits a node whose source is the load balancer's address, although it is not listed",
         "source-ranges-own-node",
-        Hook::Plan(|_, plan| change_ranges(plan, |allowed| allowed.load_balancer_ips = true)),
+        Hook::Plan(|_, plan| change_ranges(plan, |allowed| allowed.own_addresses = true)),
     )
     .only(&[Mode::Iptables, Mode::Nftables, Mode::Ipvs]),
     Mutant::new(

@@ -5,9 +5,10 @@ use crate::mode::Plans;
 use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
 use crate::mode::iptables_family::rules::filter::{self, FilterComments};
 use crate::mode::iptables_family::rules::matching::from_pods;
+use crate::model::ServiceAnnotation;
 use crate::plan::{
-    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, Masquerade, NodePlan,
-    ServicePortPlan, ShortCircuit,
+    AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, Masquerade,
+    NodePlan, ServicePortPlan, ShortCircuit,
 };
 use crate::ruleset::{Rule, Table};
 
@@ -125,22 +126,28 @@ impl ChainRenderer<'_> {
         self.entry_chain(external);
         self.external_jumps(external);
         if let Some(allowed) = &external.allowed_sources {
-            self.firewall_chain(&allowed.ranges, allowed.load_balancer_ips.then_some(&external.load_balancer_ips));
+            self.firewall_chain(&self.chain(names::FW), "loadbalancer IP", allowed, &external.load_balancer_ips);
+        }
+        if let Some(allowed) = &external.annotated_sources {
+            let chain = names::annotated_sources_chain(&self.plan.name);
+            self.firewall_chain(&chain, ServiceAnnotation::SourceRanges.key(), allowed, &external.external_ips);
         }
     }
 
     fn external_jumps(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         let by_load_balancer = if external.allowed_sources.is_some() { self.chain(names::FW) } else { entry.clone() };
+        let annotated = external.annotated_sources.as_ref().map(|_| names::annotated_sources_chain(&self.plan.name));
+        let by_others = annotated.unwrap_or(entry);
         for address in &external.external_ips {
-            self.out.add(SERVICES, [self.to(*address, "external IP").jump(&entry)]);
+            self.out.add(SERVICES, [self.to(*address, "external IP").jump(&by_others)]);
         }
         for address in &external.load_balancer_ips {
             self.out.add(SERVICES, [self.to(*address, "loadbalancer IP").jump(&by_load_balancer)]);
         }
         if let Some(port) = external.node_port {
             let rule = Rule::commented(&self.name).port(self.plan.protocol(), port);
-            self.out.add(NODE_PORTS, [rule.jump(&entry)]);
+            self.out.add(NODE_PORTS, [rule.jump(&by_others)]);
         }
     }
 
@@ -177,19 +184,19 @@ impl ChainRenderer<'_> {
     }
 
     /// `KUBE-FW-`: allowed sources' packets jump to `KUBE-EXT-`; `KUBE-PROXY-FIREWALL` drops all others.
-    fn firewall_chain(&mut self, ranges: &[ipnet::IpNet], own: Option<&Vec<IpAddr>>) {
-        let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
-        let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));
-        for range in ranges {
+    fn firewall_chain(&mut self, chain: &str, kind: &str, allowed: &AllowedSources, addresses: &[IpAddr]) {
+        let entry = self.chain(names::EXT);
+        let allow = |name: &str| Rule::commented(format!("{name} {kind}"));
+        for range in &allowed.ranges {
             // iptables-save omits `-s 0.0.0.0/0`.
             let rule = if range.prefix_len() == 0 { allow(&self.name) } else { allow(&self.name).source(*range) };
-            self.append(&chain, rule.jump(&entry));
+            self.append(chain, rule.jump(&entry));
         }
-        for address in own.into_iter().flatten() {
-            self.append(&chain, allow(&self.name).source_ip(*address).jump(&entry));
+        for address in addresses.iter().filter(|_| allowed.own_addresses) {
+            self.append(chain, allow(&self.name).source_ip(*address).jump(&entry));
         }
         let end = format!("other traffic to {} will be dropped by {}", self.name, names::PROXY_FIREWALL);
-        self.append(&chain, Rule::commented(end));
+        self.append(chain, Rule::commented(end));
     }
 
     /// `KUBE-SVC-` or `KUBE-SVL-`: session affinity, then a uniform random choice.

@@ -151,9 +151,14 @@ impl ObjectRenderer<'_> {
         };
         let lost = external.action.verdict == FrontendVerdict::Drop;
         let keeps_source = external.action.masquerade == Masquerade::Never;
+        // Without backends packets of every source must be refused, not dropped by the firewall.
+        let annotated = external.annotated_sources.as_ref().filter(|_| backends.is_some());
         for address in &external.external_ips {
             let member = self.frontend(*address);
             self.member(if keeps_source { SetId::ExternalIpLocal } else { SetId::ExternalIp }, member);
+            if let Some(allowed) = annotated {
+                self.allowed_sources(*address, self.plan.port, allowed, allowed.own_addresses);
+            }
             self.frontend_for_outside(*address, external, backends, lost);
         }
         for address in &external.load_balancer_ips {
@@ -162,14 +167,17 @@ impl ObjectRenderer<'_> {
             if keeps_source {
                 self.member(SetId::LoadBalancerLocal, member);
             }
-            // Without backends packets of every source must be refused, not dropped by the firewall.
             if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
-                self.allowed_sources(*address, allowed);
+                self.allowed_sources(*address, self.plan.port, allowed, allowed.own_addresses);
             }
             self.frontend_for_outside(*address, external, backends, lost);
         }
         if let Some(port) = external.node_port {
             self.node_port(port, backends, lost, keeps_source);
+            let addresses = &self.context.node_ports;
+            for (address, allowed) in addresses.iter().filter_map(|address| Some((address, annotated?))) {
+                self.allowed_sources(*address, port, allowed, false);
+            }
         }
     }
 
@@ -192,16 +200,15 @@ impl ObjectRenderer<'_> {
         self.server(address, self.plan.port, backends, ServerClaim::Address);
     }
 
-    fn allowed_sources(&mut self, address: IpAddr, allowed: &AllowedSources) {
-        let (protocol, port) = (self.plan.protocol(), self.plan.port);
+    fn allowed_sources(&mut self, address: IpAddr, port: u16, allowed: &AllowedSources, own_address: bool) {
+        let protocol = self.plan.protocol();
         for range in allowed.ranges.iter().flat_map(|range| storable(*range)) {
             self.member(SetId::LoadBalancerSourceCidr, SetMember::IpPortNet(address, protocol, port, range));
         }
-        if allowed.load_balancer_ips {
+        if own_address {
             self.member(SetId::LoadBalancerSourceIp, SetMember::IpPortIp(address, protocol, port, address));
         }
-        let member = self.frontend(address);
-        self.member(SetId::LoadBalancerFw, member);
+        self.member(SetId::LoadBalancerFw, SetMember::IpPort(address, protocol, port));
     }
 
     fn node_port(&mut self, port: u16, backends: Option<BackendSet>, lost: bool, keeps_source: bool) {

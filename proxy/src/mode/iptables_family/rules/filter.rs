@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use super::names;
 use super::node_ports::NodePortMatch;
 use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
-use crate::model::Protocol;
+use crate::model::{Protocol, ServiceAnnotation};
 use crate::plan::{ExternalFrontends, FrontendVerdict, NodePlan, ServicePortPlan};
-use crate::ruleset::Table;
-use crate::ruleset::{Rule, RuleTarget};
+use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
 const REFUSED_INTERNAL: ChainId = (Table::Filter, names::SERVICES);
 const REFUSED_EXTERNAL: ChainId = (Table::Filter, names::EXTERNAL_SERVICES);
@@ -61,17 +60,30 @@ impl FilterRenderer<'_> {
         }
     }
 
-    /// Drops untranslated packets to load-balancer IPs. Without endpoints allowed sources must be rejected instead.
+    /// Drops untranslated packets to restricted frontends. Without endpoints allowed sources must be rejected instead.
     fn firewall(&self, external: &ExternalFrontends) -> Vec<Rule> {
-        if external.allowed_sources.is_none() || !external.delivers() {
-            return Vec::new();
+        let mut rules = Vec::new();
+        if !external.delivers() {
+            return rules;
         }
-        let drop = |address: &IpAddr| {
-            let comment = format!("{} traffic not accepted by {}", self.name, self.words.accepting);
-            let rule = Rule::commented(comment).destination(*address);
-            rule.port(self.plan.protocol(), self.plan.port).target(RuleTarget::Drop)
-        };
-        external.load_balancer_ips.iter().map(drop).collect()
+        let commented = |by: &str| Rule::commented(format!("{} traffic not accepted by {by}", self.name));
+        let (protocol, port) = (self.plan.protocol(), self.plan.port);
+        let to_address = |rule: Rule, address: &IpAddr| rule.destination(*address).port(protocol, port);
+        if external.allowed_sources.is_some() {
+            let rule = |address| to_address(commented(self.words.accepting), address);
+            rules.extend(external.load_balancer_ips.iter().map(rule));
+        }
+        if external.annotated_sources.is_some() {
+            // A pod on the host's network may have such an address and port, and get packets by another frontend.
+            let untranslated =
+                || commented(ServiceAnnotation::SourceRanges.key()).conntrack_not(ConnectionStates::DNAT);
+            rules.extend(external.external_ips.iter().map(|address| to_address(untranslated(), address)));
+            if let Some(node_port) = external.node_port {
+                let rule = |scope: NodePortMatch| scope.of_any(untranslated()).port(protocol, node_port);
+                rules.extend(NodePortMatch::all(self.node).into_iter().map(rule));
+            }
+        }
+        rules.into_iter().map(|rule| rule.target(RuleTarget::Drop)).collect()
     }
 
     fn refused_external(&self, external: &ExternalFrontends) -> Vec<Rule> {

@@ -94,6 +94,11 @@ pub fn service_port_chain(prefix: &str, name: &ServicePortName) -> String {
     format!("{prefix}{}", hash(&format!("{name}{}", name.protocol)))
 }
 
+/// Returns the chain for the annotation's allowed sources. kube-proxy deletes chains with its prefix.
+pub fn annotated_sources_chain(name: &ServicePortName) -> String {
+    format!("{FW}{}", hash(&format!("{name}{}annotation", name.protocol)))
+}
+
 pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }

@@ -14,7 +14,8 @@ use crate::mode::iptables_family::rules::names;
 use crate::mode::iptables_family::rules::node_ports::NodePortMatch;
 use crate::model::Protocol;
 use crate::plan::{
-    BackendSet, ExternalFrontends, FrontendAction, FrontendVerdict, NodePlan, PodSource, ServicePortPlan,
+    AllowedSources, BackendSet, ExternalFrontends, FrontendAction, FrontendVerdict, NodePlan, PodSource,
+    ServicePortPlan,
 };
 use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
@@ -105,14 +106,10 @@ impl RelayRuleRenderer<'_> {
 
     fn external(&mut self, external: &ExternalFrontends) {
         for address in &external.external_ips {
-            self.external_address(*address, external, None);
+            self.external_address(*address, external, external.annotated_sources.as_ref(), &external.external_ips);
         }
         for address in &external.load_balancer_ips {
-            self.external_address(
-                *address,
-                external,
-                external.allowed_sources.as_ref().map(|allowed| &allowed.ranges[..]),
-            );
+            self.external_address(*address, external, external.allowed_sources.as_ref(), &external.load_balancer_ips);
         }
         if let Some(port) = external.node_port {
             for scope in NodePortMatch::all(&self.context.node) {
@@ -121,7 +118,14 @@ impl RelayRuleRenderer<'_> {
         }
     }
 
-    fn external_address(&mut self, address: IpAddr, external: &ExternalFrontends, allowed: Option<&[IpNet]>) {
+    /// `own` are the restricted addresses.
+    fn external_address(
+        &mut self,
+        address: IpAddr,
+        external: &ExternalFrontends,
+        allowed: Option<&AllowedSources>,
+        own: &[IpAddr],
+    ) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let mut container = Vec::new();
         for (from, action) in self.origins_elsewhere(external) {
@@ -132,8 +136,8 @@ impl RelayRuleRenderer<'_> {
         let mut host = Vec::new();
         if let Some(port) = self.port_of(external.of_node()) {
             let mut from = restricted(SourceMatch::default(), allowed);
-            if external.allowed_sources.as_ref().is_some_and(|allowed| allowed.load_balancer_ips) && allowed.is_some() {
-                from.extend(external.load_balancer_ips.iter().map(|own| SourceMatch::range(IpNet::from(*own))));
+            if allowed.is_some_and(|allowed| allowed.own_addresses) {
+                from.extend(own.iter().map(|own| SourceMatch::range(IpNet::from(*own))));
             }
             host.extend(from.into_iter().map(|from| from.apply(rule()).target(self.dnat(port))));
         }
@@ -144,12 +148,17 @@ impl RelayRuleRenderer<'_> {
     fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: NodePortMatch) {
         // Only packets to the node's own addresses jump to these chains.
         let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
+        let allowed = external.annotated_sources.as_ref();
         let mut container = Vec::new();
         for (from, action) in self.origins_elsewhere(external) {
-            let line = self.port_of(action).map(|port| from.apply(rule()).target(self.redirect(port)));
-            container.extend(line);
+            let Some(port) = self.port_of(action) else { continue };
+            let matching = restricted(from, allowed).into_iter();
+            container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
         }
-        let host = self.port_of(external.of_node()).map(|port| rule().target(self.dnat(port)));
+        let from_node = restricted(SourceMatch::default(), allowed);
+        let port = self.port_of(external.of_node());
+        let host: Vec<Rule> =
+            from_node.into_iter().filter_map(|from| Some(from.apply(rule()).target(self.dnat(port?)))).collect();
         self.out.add(NODE_PORT_CONTAINER, container);
         self.out.add(NODE_PORT_HOST, host);
     }
@@ -210,9 +219,9 @@ impl SourceMatch {
     }
 }
 
-fn restricted(from: SourceMatch, allowed: Option<&[IpNet]>) -> Vec<SourceMatch> {
+fn restricted(from: SourceMatch, allowed: Option<&AllowedSources>) -> Vec<SourceMatch> {
     match allowed {
         None => vec![from],
-        Some(ranges) => ranges.iter().filter_map(|range| from.within(*range)).collect(),
+        Some(allowed) => allowed.ranges.iter().filter_map(|range| from.within(*range)).collect(),
     }
 }
