@@ -77,6 +77,7 @@ fn table(family: Family, balancing: LoadBalancing) -> String {
         other_machines: &other_machines,
         fates: FatePolicy::of(&config),
         local_fallback: false,
+        source_ranges: false,
         balancing: BalancingPolicy::of(&config),
     };
     let plan = plan_service_port(&port, &endpoints, context);
