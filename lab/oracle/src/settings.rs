@@ -156,8 +156,6 @@ pub struct ProxySettings {
     pub localhost_node_ports: bool,
     pub scheduler: Scheduler,
     pub load_balancing: LoadBalancing,
-    /// Whether Services may choose `load_balancing` by an annotation.
-    pub balancing_annotations: bool,
     /// The feature gate `AllowServiceExternalIPs` (KEP-5707); if it is off, the proxy ignores `externalIPs`.
     pub external_ips: bool,
 }
@@ -174,7 +172,6 @@ impl Default for ProxySettings {
             localhost_node_ports: true,
             scheduler: Scheduler::default(),
             load_balancing: LoadBalancing::default(),
-            balancing_annotations: true,
             external_ips: true,
         }
     }
@@ -199,7 +196,7 @@ impl ProxySettings {
 
     /// Returns how endpoints of a Service are chosen whose annotation asks for `asked`.
     pub(crate) fn balancing(&self, asked: Option<LoadBalancing>) -> LoadBalancing {
-        let asked = asked.filter(|_| self.balancing_annotations).unwrap_or(self.load_balancing);
+        let asked = asked.unwrap_or(self.load_balancing);
         if self.mode == Mode::Nftables { asked } else { LoadBalancing::Random }
     }
 

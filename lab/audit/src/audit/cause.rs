@@ -216,6 +216,7 @@ mod tests {
     use super::super::AuditCaller;
     use super::super::stale::Lead;
     use super::*;
+    use crate::settings::RespectedAnnotations;
 
     #[test]
     fn only_the_difference_itself_is_excused() {
@@ -234,7 +235,7 @@ mod tests {
             to: SocketAddr::from(([192, 0, 2, 1], 30_080)),
         };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
-        let proxy = AuditedProxy { settings, configured: true };
+        let proxy = AuditedProxy { settings, configured: true, annotations: RespectedAnnotations::All };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
         let excused = |why: DropReason| {
@@ -272,7 +273,11 @@ mod tests {
         let mut network = Network::new();
         let by = Host::builder("node").build().map(|host| network.add(host)).ok();
         let known = |frontend, mode, chain: &str, verdict: PacketVerdict| {
-            let proxy = AuditedProxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
+            let proxy = AuditedProxy {
+                settings: ProxySettings { mode, ..ProxySettings::default() },
+                configured: true,
+                annotations: RespectedAnnotations::All,
+            };
             let decided = Decider {
                 program: RuleOwner::Proxy(Mode::Iptables),
                 chain: Some(chain.to_owned()),

@@ -105,7 +105,7 @@ fn prepared<T>(
     }
     // The callers depend on the frontends. What a large cluster's objects and rules take is freed before the second build.
     let frontends: Vec<ServiceFrontend> = {
-        let services = cluster::cluster(snapshot, &known, &proxy.settings, &[], Vec::new(), None);
+        let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
         services.oracle().frontends().collect()
     };
     let sources = {
@@ -113,14 +113,8 @@ fn prepared<T>(
         let node = Machines::build(snapshot, &state, &alone)?;
         Finder { snapshot, known: &known, node: node.network.host(node.node) }.find(&frontends)
     };
-    let cluster = cluster::cluster(
-        snapshot,
-        &known,
-        &proxy.settings,
-        &sources.pods,
-        sources.clients.clone(),
-        sources.uplink.clone(),
-    );
+    let cluster =
+        cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
     // Adds listeners for host-network endpoints, and at each port that must be closed, to notice calls that get through.
     let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));

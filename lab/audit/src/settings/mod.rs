@@ -1,6 +1,6 @@
 //! The proxy's settings, from its configuration or its rules.
 
-mod balancing;
+mod annotations;
 mod masquerade;
 mod rules;
 
@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress, ProxySettings, Scheduler};
+use svclab_oracle::{DetectLocalMode, LoadBalancing, Mode, NodePortAddress, ProxySettings, Scheduler};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::rules::TableName;
 use svclab_snapshot::Snapshot;
+
+pub use annotations::RespectedAnnotations;
 
 use crate::error::NodeError;
 
@@ -71,6 +73,8 @@ pub struct AuditedProxy {
     pub settings: ProxySettings,
     /// Whether the configuration, or else the rules, show how the proxy detects local traffic.
     pub configured: bool,
+    /// Which annotations of Services have an effect.
+    pub annotations: RespectedAnnotations,
 }
 
 impl AuditedProxy {
@@ -82,7 +86,8 @@ impl AuditedProxy {
         let Some(text) = &snapshot.proxy_config else {
             let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
             let (settings, configured) = rules::settings(snapshot, state, mode);
-            return Ok(AuditedProxy { settings, configured });
+            let annotations = RespectedAnnotations::of(state, None);
+            return Ok(AuditedProxy { settings, configured, annotations });
         };
         let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let named = match file.mode.as_deref() {
@@ -107,9 +112,7 @@ impl AuditedProxy {
             node_port_addresses: node_port_addresses(file.node_port_addresses.as_deref().unwrap_or_default())?,
             localhost_node_ports: file.iptables.as_ref().and_then(|one| one.localhost_node_ports).unwrap_or(true),
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
-            load_balancing: balancing::of_node(file.load_balancing.as_deref().unwrap_or_default())?,
-            balancing_annotations: balancing::is_svcproxys(state)
-                && balancing::is_allowed(file.service_annotations.as_deref()),
+            load_balancing: load_balancing(file.load_balancing.as_deref().unwrap_or_default())?,
             external_ips: file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true),
         };
         let primary = match settings.node_port_addresses.as_slice() {
@@ -120,7 +123,8 @@ impl AuditedProxy {
         if primary && snapshot.objects.as_ref().is_some_and(|objects| objects.nodes.is_empty()) {
             settings.node_port_addresses = rules::settings(snapshot, state, mode).0.node_port_addresses;
         }
-        Ok(AuditedProxy { settings, configured: true })
+        let annotations = RespectedAnnotations::of(state, file.service_annotations.as_deref());
+        Ok(AuditedProxy { settings, configured: true, annotations })
     }
 }
 
@@ -161,6 +165,11 @@ fn ranges(texts: &[String]) -> Result<Vec<IpNet>, NodeError> {
     let ranges =
         texts.iter().map(|text| text.trim().parse::<IpNet>().map_err(|_| wrong(&format!("{text:?} is no range"))));
     ranges.collect()
+}
+
+fn load_balancing(name: &str) -> Result<LoadBalancing, NodeError> {
+    let unknown = || wrong(&format!("loadBalancing {name:?} is not known"));
+    if name.is_empty() { Ok(LoadBalancing::Random) } else { LoadBalancing::named(name).ok_or_else(unknown) }
 }
 
 fn detect_local(file: &Configuration) -> Result<DetectLocalMode, NodeError> {

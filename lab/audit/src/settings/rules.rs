@@ -11,7 +11,7 @@ use svclab_sim::rules::matches::{Match, Side};
 use svclab_sim::rules::{Rule, RuleTarget, TableName, Test};
 use svclab_snapshot::Snapshot;
 
-use super::{PROXY, balancing, masquerade, scheduler};
+use super::{PROXY, masquerade, scheduler};
 use crate::cluster::own_addresses;
 
 /// What a rule takes for pods.
@@ -70,7 +70,6 @@ pub(super) fn settings(snapshot: &Snapshot, state: &NodeState, mode: Mode) -> (P
             .and_then(|name| scheduler(name).ok())
             .unwrap_or(Scheduler::RoundRobin),
         detect_local: shown.detect_local(),
-        balancing_annotations: balancing::is_svcproxys(state),
         ..ProxySettings::default()
     };
     (settings, known)

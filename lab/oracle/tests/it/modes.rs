@@ -61,22 +61,19 @@ fn ipvs_source_ranges_allow_a_listed_node() {
 #[test]
 fn nftables_mode_hashes_clients_where_the_node_or_the_service_asks() {
     let (address, port) = (Balancing::Consistent { with_port: false }, Balancing::Consistent { with_port: true });
-    for (mode, of_node, annotations, asked, balancing) in [
-        (Mode::Nftables, LoadBalancing::Random, true, None, Balancing::AtRandom),
-        (Mode::Nftables, LoadBalancing::Random, true, Some("maglev"), address),
-        (Mode::Nftables, LoadBalancing::Random, true, Some("maglev-port"), port),
-        (Mode::Nftables, LoadBalancing::Random, true, Some("mh"), Balancing::AtRandom),
-        (Mode::Nftables, LoadBalancing::Random, false, Some("maglev"), Balancing::AtRandom),
-        (Mode::Nftables, LoadBalancing::MaglevPort, true, None, port),
-        (Mode::Nftables, LoadBalancing::Maglev, true, Some("random"), Balancing::AtRandom),
-        (Mode::Nftables, LoadBalancing::Maglev, false, Some("random"), address),
-        (Mode::Iptables, LoadBalancing::Random, true, Some("maglev"), Balancing::AtRandom),
-        (Mode::Userspace, LoadBalancing::Random, true, Some("maglev"), Balancing::RoundRobin),
+    for (mode, of_node, asked, balancing) in [
+        (Mode::Nftables, LoadBalancing::Random, None, Balancing::AtRandom),
+        (Mode::Nftables, LoadBalancing::Random, Some("maglev"), address),
+        (Mode::Nftables, LoadBalancing::Random, Some("maglev-port"), port),
+        (Mode::Nftables, LoadBalancing::Random, Some("mh"), Balancing::AtRandom),
+        (Mode::Nftables, LoadBalancing::MaglevPort, None, port),
+        (Mode::Nftables, LoadBalancing::Maglev, Some("random"), Balancing::AtRandom),
+        (Mode::Iptables, LoadBalancing::Random, Some("maglev"), Balancing::AtRandom),
+        (Mode::Userspace, LoadBalancing::Random, Some("maglev"), Balancing::RoundRobin),
     ] {
         for policies in ["", "sessionAffinity: ClientIP"] {
-            let mut cluster = with(mode, policies, &["x@node-a", "y@node-b"]).with(|world| {
-                (world.proxy.load_balancing, world.proxy.balancing_annotations) = (of_node, annotations);
-            });
+            let mut cluster =
+                with(mode, policies, &["x@node-a", "y@node-b"]).with(|world| world.proxy.load_balancing = of_node);
             let of_service = cluster.objects.services[0].metadata.annotations.get_or_insert_default();
             of_service.extend(asked.map(|asked| ("svcproxy/load-balancing".to_owned(), asked.to_owned())));
             let hashed = matches!(balancing, Balancing::Consistent { .. });

@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use crate::Objects;
 
-/// Annotations that some version of kube-proxy reads (kubernetes.io, "Well-Known Labels, Annotations and Taints"), and
-/// the one of svcproxy on which promises about single packets depend.
-const ANNOTATIONS: [&str; 3] =
-    ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints", "svcproxy/load-balancing"];
+/// Annotations that some version of kube-proxy reads (kubernetes.io, "Well-Known Labels, Annotations and Taints").
+const ANNOTATIONS: [&str; 2] = ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"];
+/// The prefix of svcproxy's own.
+const SVCPROXY: &str = "svcproxy/";
 /// `kubectl apply` stores whole objects in this annotation.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -23,7 +23,7 @@ pub(crate) fn objects(objects: &mut Objects) {
 fn metadata(meta: &mut ObjectMeta) {
     let all = std::mem::take(meta);
     let mut annotations = all.annotations.unwrap_or_default();
-    annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
+    annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()) || key.starts_with(SVCPROXY));
     *meta = ObjectMeta {
         name: all.name,
         namespace: all.namespace,

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use data_encoding::HEXLOWER;
+use ipnet::IpNet;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -23,7 +24,7 @@ const PREFIX: &str = "x-";
 /// Digits of a replacement: 100,000 names collide in 1 of 200 snapshots.
 const DIGITS: usize = 10;
 /// Values that stay, because they reveal nothing about the user.
-const PUBLIC: [&str; 16] = [
+const PUBLIC: [&str; 18] = [
     "",
     "true",
     "false",
@@ -34,6 +35,8 @@ const PUBLIC: [&str; 16] = [
     "random",
     "maglev",
     "maglev-port",
+    "none",
+    "cluster",
     "linux",
     "windows",
     "amd64",
@@ -158,7 +161,8 @@ impl KnownNames<'_> {
     }
 
     fn value(&self, value: &str) -> String {
-        if PUBLIC.contains(&value) { value.to_owned() } else { self.replaced(value) }
+        let stays = PUBLIC.contains(&value) || value.split(',').all(|part| part.trim().parse::<IpNet>().is_ok());
+        if stays { value.to_owned() } else { self.replaced(value) }
     }
 }
 

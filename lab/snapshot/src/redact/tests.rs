@@ -35,7 +35,8 @@ fn objects() -> Objects {
         "metadata": {
             "name": "shopfront", "namespace": "retail", "labels": { "team": "acme" },
             "annotations": {
-                "service.kubernetes.io/topology-mode": "Auto", "svcproxy/load-balancing": "maglev-port", "other": "admin@corp",
+                "service.kubernetes.io/topology-mode": "Auto", "svcproxy/load-balancing": "maglev-port",
+                "svcproxy/source-ranges": "192.0.2.0/24, 2001:db8::/32", "svcproxy/unknown": "payments", "other": "admin@corp",
             },
         },
         "spec": {
