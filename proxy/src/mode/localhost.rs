@@ -36,7 +36,7 @@ pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     let port = external.node_port.filter(|_| plan.protocol() == Protocol::Tcp)?;
     let mut localhosts = Family::ALL.into_iter().map(Family::localhost);
     let is_allowed = |allowed: &AllowedSources| localhosts.any(|ip| allowed.ranges.iter().any(|r| r.contains(&ip)));
-    if !external.annotated_sources.as_ref().is_none_or(is_allowed) {
+    if !external.annotated_sources.as_deref().is_none_or(is_allowed) {
         return None;
     }
     let FrontendVerdict::Deliver(set) = external.of_node().verdict else { return None };

@@ -77,9 +77,9 @@ pub struct ExternalFrontends {
     /// would cut the node off from that machine.
     pub of_other_machines: Vec<IpAddr>,
     /// Allowed sources of load-balancer IPs; `None`: all.
-    pub allowed_sources: Option<AllowedSources>,
+    pub allowed_sources: Option<Box<AllowedSources>>,
     /// Allowed sources of node ports and external IPs; `None`: all.
-    pub annotated_sources: Option<AllowedSources>,
+    pub annotated_sources: Option<Box<AllowedSources>>,
     pub action: FrontendAction,
     /// Policy Local does not apply to detected pods and to the node itself (kubernetes/kubernetes#92465).
     pub short_circuit: Option<ShortCircuit>,

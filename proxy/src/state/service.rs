@@ -45,7 +45,7 @@ pub struct ServicePort {
     /// The annotation's.
     pub load_balancing: Option<LoadBalancing>,
     /// Sources that may use node ports and external IPs. `None`: all; an empty list: none of this family.
-    pub annotated_ranges: Option<Vec<IpNet>>,
+    pub annotated_ranges: Option<Box<[IpNet]>>,
 }
 
 impl ServicePort {
@@ -114,7 +114,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
     let local_fallback = value(ServiceAnnotation::LocalFallback).is_some_and(|value| local_fallback(value) == Ok(true));
     let load_balancing = value(ServiceAnnotation::LoadBalancing).and_then(|value| value.parse().ok());
     let annotated = value(ServiceAnnotation::SourceRanges).and_then(|value| source_ranges(value).ok());
-    let annotated_ranges = annotated.map(|ranges| ranges_of_family(&mut ranges.into_iter()));
+    let annotated_ranges = annotated.map(|ranges| ranges_of_family(&mut ranges.into_iter()).into_boxed_slice());
 
     let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
         name,

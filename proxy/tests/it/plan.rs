@@ -215,7 +215,7 @@ fn source_ranges_restrict_only_load_balancer_ips() {
 
 #[test]
 fn annotated_ranges_restrict_node_ports_and_external_ips() {
-    let ranges = |text: &str| Some(vec![text.parse().unwrap()]);
+    let ranges = |text: &str| Some([text.parse().unwrap()].into());
     let port = ServicePort {
         annotated_ranges: ranges("198.51.100.0/24"),
         load_balancer_ips: vec!["203.0.113.1".parse().unwrap()],
@@ -229,7 +229,7 @@ fn annotated_ranges_restrict_node_ports_and_external_ips() {
     assert!(!annotated(&port).unwrap().own_addresses, "the node is not in the range");
     let listed = ServicePort { annotated_ranges: ranges("192.0.2.0/24"), ..port.clone() };
     assert!(annotated(&listed).unwrap().own_addresses);
-    let other_family = ServicePort { annotated_ranges: Some(Vec::new()), ..port.clone() };
+    let other_family = ServicePort { annotated_ranges: Some([].into()), ..port.clone() };
     assert_eq!(annotated(&other_family).unwrap().ranges, [], "a list without a range of the family allows none");
 
     let node = NodeInfo::default();

@@ -83,7 +83,7 @@ fn probed(family: Family) -> ServicePortPlan {
             load_balancer_ips: vec![other],
             of_other_machines: Vec::new(),
             annotated_sources: None,
-            allowed_sources: Some(AllowedSources { ranges: vec![range], own_addresses: false }),
+            allowed_sources: Some(Box::new(AllowedSources { ranges: vec![range], own_addresses: false })),
             action,
             short_circuit: None,
         }),

@@ -205,7 +205,7 @@ fn change_short_circuit(plan: &mut ServicePortPlan, turn: impl Fn(&mut ShortCirc
 }
 
 fn change_ranges(plan: &mut ServicePortPlan, turn: impl Fn(&mut AllowedSources)) {
-    change_external(plan, |external| external.allowed_sources.iter_mut().for_each(&turn));
+    change_external(plan, |external| external.allowed_sources.as_deref_mut().into_iter().for_each(&turn));
 }
 
 fn change_internal(plan: &mut ServicePortPlan, masquerade: Masquerade) {

@@ -137,7 +137,7 @@ impl ChainRenderer<'_> {
     fn external_jumps(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         let by_load_balancer = if external.allowed_sources.is_some() { self.chain(names::FW) } else { entry.clone() };
-        let annotated = external.annotated_sources.as_ref().map(|_| names::annotated_sources_chain(&self.plan.name));
+        let annotated = external.annotated_sources.as_deref().map(|_| names::annotated_sources_chain(&self.plan.name));
         let by_others = annotated.unwrap_or(entry);
         for address in &external.external_ips {
             self.out.add(SERVICES, [self.to(*address, "external IP").jump(&by_others)]);

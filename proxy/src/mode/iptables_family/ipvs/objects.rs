@@ -152,7 +152,7 @@ impl ObjectRenderer<'_> {
         let lost = external.action.verdict == FrontendVerdict::Drop;
         let keeps_source = external.action.masquerade == Masquerade::Never;
         // Without backends packets of every source must be refused, not dropped by the firewall.
-        let annotated = external.annotated_sources.as_ref().filter(|_| backends.is_some());
+        let annotated = external.annotated_sources.as_deref().filter(|_| backends.is_some());
         for address in &external.external_ips {
             let member = self.frontend(*address);
             self.member(if keeps_source { SetId::ExternalIpLocal } else { SetId::ExternalIp }, member);
@@ -167,7 +167,7 @@ impl ObjectRenderer<'_> {
             if keeps_source {
                 self.member(SetId::LoadBalancerLocal, member);
             }
-            if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
+            if let Some(allowed) = external.allowed_sources.as_deref().filter(|_| backends.is_some()) {
                 self.allowed_sources(*address, self.plan.port, allowed, allowed.own_addresses);
             }
             self.frontend_for_outside(*address, external, backends, lost);

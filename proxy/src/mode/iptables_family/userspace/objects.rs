@@ -106,10 +106,10 @@ impl RelayRuleRenderer<'_> {
 
     fn external(&mut self, external: &ExternalFrontends) {
         for address in &external.external_ips {
-            self.external_address(*address, external, external.annotated_sources.as_ref(), &external.external_ips);
+            self.external_address(*address, external, external.annotated_sources.as_deref(), &external.external_ips);
         }
         for address in &external.load_balancer_ips {
-            self.external_address(*address, external, external.allowed_sources.as_ref(), &external.load_balancer_ips);
+            self.external_address(*address, external, external.allowed_sources.as_deref(), &external.load_balancer_ips);
         }
         if let Some(port) = external.node_port {
             for scope in NodePortMatch::all(&self.context.node) {
@@ -148,7 +148,7 @@ impl RelayRuleRenderer<'_> {
     fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: NodePortMatch) {
         // Only packets to the node's own addresses jump to these chains.
         let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
-        let allowed = external.annotated_sources.as_ref();
+        let allowed = external.annotated_sources.as_deref();
         let mut container = Vec::new();
         for (from, action) in self.origins_elsewhere(external) {
             let Some(port) = self.port_of(action) else { continue };
