@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use svclab_oracle::{
-    Client, ClusterModel, Cni, IncomingInterfaces, NodeMachine, PodMachine, PodName, ReversePath, World, address,
+    Client, ClusterModel, Cni, IncomingInterfaces, NodeMachine, PodMachine, PodName, ProxySettings, ReversePath, World,
+    address,
 };
 use svclab_sim::host::Listener;
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Objects, Snapshot};
 
 use crate::machines::AddressNames;
-use crate::settings::AuditedProxy;
 
 /// An endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -225,7 +225,7 @@ pub struct AuditPod {
 pub fn cluster(
     snapshot: &Snapshot,
     known: &KnownAddresses,
-    proxy: &AuditedProxy,
+    proxy: &ProxySettings,
     pods: &[AuditPod],
     clients: Vec<Client>,
     uplink: Option<String>,
@@ -263,7 +263,7 @@ pub fn cluster(
         cni: Cni::Bridge,
         reverse_path: ReversePath::Off,
         incoming,
-        proxy: proxy.settings.clone(),
+        proxy: proxy.clone(),
     };
     let listed = snapshot.objects.as_ref();
     let objects = listed.map(|objects| svclab_oracle::Objects {
@@ -272,7 +272,6 @@ pub fn cluster(
         nodes: objects.nodes.iter().filter(|node| is_listed(node)).cloned().collect(),
         service_cidrs: objects.service_cidrs.clone(),
     });
-    let mut objects = objects.unwrap_or_default();
-    objects.services.iter_mut().for_each(|service| proxy.annotations.keep(service));
+    let objects = objects.unwrap_or_default();
     ClusterModel { objects, world }
 }

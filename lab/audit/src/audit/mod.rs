@@ -31,7 +31,7 @@ use svclab_sim::network::{Flow, NetworkError, Outcomes, PacketVerdict as Found};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 
-use crate::cluster::{self, KnownAddresses, own_addresses};
+use crate::cluster::{self, AuditPod, KnownAddresses, own_addresses};
 use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace};
 use crate::error::NodeError;
 use crate::judge::{Fault, FaultKind, Judge, destination};
@@ -103,18 +103,19 @@ fn prepared<T>(
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // The callers depend on the frontends. What a large cluster's objects and rules take is freed before the second build.
-    let frontends: Vec<ServiceFrontend> = {
-        let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
-        services.oracle().frontends().collect()
+    let cluster = |pods: &[AuditPod], clients, uplink| {
+        let mut cluster = cluster::cluster(snapshot, &known, &proxy.settings, pods, clients, uplink);
+        cluster.objects.services.iter_mut().for_each(|service| proxy.annotations.keep(service));
+        cluster
     };
+    // The callers depend on the frontends. What a large cluster's objects and rules take is freed before the second build.
+    let frontends: Vec<ServiceFrontend> = cluster(&[], Vec::new(), None).oracle().frontends().collect();
     let sources = {
         let alone = Around { names: known.names.clone(), ..Around::default() };
         let node = Machines::build(snapshot, &state, &alone)?;
         Finder { snapshot, known: &known, node: node.network.host(node.node) }.find(&frontends)
     };
-    let cluster =
-        cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
+    let cluster = cluster(&sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
     // Adds listeners for host-network endpoints, and at each port that must be closed, to notice calls that get through.
     let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));
