@@ -141,6 +141,7 @@ pub struct ServiceRecipe {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AnnotationRecipe {
     pub source_ranges: Vec<SourceRangeRecipe>,
+    pub local_fallback: bool,
 }
 
 /// Claims of another service's addresses and ports.

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
@@ -5,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::ObjectName;
 use super::build::{address, families, on_segment, pod_range, segment};
-use super::recipe::{IngressMode, Recipe, ServiceFamilies, ServiceKind, ServiceRecipe, SourceRangeRecipe};
+use super::recipe::{
+    AnnotationRecipe, IngressMode, Recipe, ServiceFamilies, ServiceKind, ServiceRecipe, SourceRangeRecipe,
+};
 use crate::address::Family;
 use crate::question::Protocol;
 use crate::service::PROXY_NAME_LABEL;
@@ -98,10 +101,9 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let mut object = json!({
         "metadata": {"namespace": name.namespace, "name": name.name, "labels": labels}, "spec": spec,
     });
-    let annotated: Vec<String> =
-        service.annotations.source_ranges.iter().flat_map(|one| sources(*one, &families)).collect();
-    if !annotated.is_empty() {
-        object["metadata"]["annotations"] = json!({"svcproxy/source-ranges": annotated.join(",")});
+    let annotations = annotations(&service.annotations, &families);
+    if !annotations.is_empty() {
+        object["metadata"]["annotations"] = json!(annotations);
     }
     if let Some(created) = service.created {
         object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", created % 60));
@@ -113,6 +115,18 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
         object["status"] = json!({"loadBalancer": {}});
     }
     serde_json::from_value(object).ok()
+}
+
+fn annotations(recipe: &AnnotationRecipe, families: &[Family]) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    let ranges: Vec<String> = recipe.source_ranges.iter().flat_map(|one| sources(*one, families)).collect();
+    if !ranges.is_empty() {
+        annotations.insert("svcproxy/source-ranges", ranges.join(","));
+    }
+    if recipe.local_fallback {
+        annotations.insert("svcproxy/local-fallback", "cluster".to_owned());
+    }
+    annotations
 }
 
 /// Omits the recipe's fields that have their default.

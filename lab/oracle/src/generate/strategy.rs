@@ -56,7 +56,8 @@ fn annotated(services: Vec<ServiceRecipe>, annotations: Vec<AnnotationRecipe>) -
 
 fn annotations() -> impl Strategy<Value = AnnotationRecipe> {
     let source_ranges = prop_oneof![5 => Just(Vec::new()), 1 => vec(source(), 1..=2)];
-    source_ranges.prop_map(|source_ranges| AnnotationRecipe { source_ranges })
+    (source_ranges, rarely(0.2))
+        .prop_map(|(source_ranges, local_fallback)| AnnotationRecipe { source_ranges, local_fallback })
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {

@@ -41,7 +41,6 @@ fn every_rule_decides_some_promise() {
         // No cluster is drawn with these settings and annotations; scenarios have them.
         Rule::NoMasquerade,
         Rule::MasqueradeSource,
-        Rule::LocalFallback,
         Rule::ConsistentHash,
     ];
     // Rules that promises about generated clusters never give as reason.
