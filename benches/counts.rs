@@ -9,9 +9,9 @@ use crate::allocations::Allocated;
 use crate::cluster::ClusterSize;
 use crate::count_file::{CountFile, CountTable, Counts};
 use crate::events::Event;
-use crate::subject::Mode;
 use crate::subject::direct::{DirectProxy, EventCost, FakeKernel};
 use crate::subject::kernel::KernelRequests;
+use crate::subject::{BenchWriter, Mode, NodeOption, WITH_OPTIONS};
 
 /// Allocations may grow by this factor: compilers and standard libraries differ.
 const TOLERANCE: f64 = 1.05;
@@ -25,6 +25,9 @@ const HEAD: &str = "# What following an event costs: asked of the kernel, and al
 const MODES: [Mode; 3] = [Mode::Iptables, Mode::Nftables, Mode::Userspace];
 const SIZES: [ClusterSize; 2] =
     [ClusterSize { services: 100, endpoints: 10 }, ClusterSize { services: 1000, endpoints: 10 }];
+
+/// Small: consistent hashing has thousands of elements per frontend.
+const WITH_OPTION: ClusterSize = ClusterSize { services: 20, endpoints: 10 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,20 +85,24 @@ pub fn count() -> Result<CountTable<EventCounts>> {
     let mut counts = CountTable::new();
     for mode in MODES {
         for size in SIZES {
-            let lines = of(mode, size).with_context(|| format!("{mode} mode with {size}"))?;
+            let lines = of(mode, NodeOption::Nothing, size).with_context(|| format!("{mode} mode with {size}"))?;
             counts.entry(mode.to_string()).or_default().insert(size.to_string(), lines);
         }
+    }
+    for BenchWriter { name, mode, option, .. } in WITH_OPTIONS {
+        let lines = of(mode, option, WITH_OPTION).with_context(|| format!("{name} with {WITH_OPTION}"))?;
+        counts.entry(name.to_owned()).or_default().insert(WITH_OPTION.to_string(), lines);
     }
     Ok(counts)
 }
 
-fn of(mode: Mode, size: ClusterSize) -> Result<BTreeMap<String, EventCounts>> {
+fn of(mode: Mode, option: NodeOption, size: ClusterSize) -> Result<BTreeMap<String, EventCounts>> {
     let mut lines = BTreeMap::new();
     let mut note = |event: Event, cost: EventCost| lines.insert(event.name().to_owned(), EventCounts::from(cost));
-    let mut proxy = DirectProxy::new(mode, FakeKernel::default())?;
+    let mut proxy = DirectProxy::new(mode, option, FakeKernel::default())?;
     proxy.keep_sent();
     note(Event::First, proxy.follow(&Event::First.input(size, 0))?);
-    let mut proxy = DirectProxy::new(mode, DirectProxy::left(&proxy.keep_sent())?)?;
+    let mut proxy = DirectProxy::new(mode, option, DirectProxy::left(&proxy.keep_sent())?)?;
     note(Event::Restart, proxy.follow(&Event::Restart.input(size, 0))?);
     for (event, round) in Event::ALL.into_iter().zip(0..).filter(|(event, _)| !event.is_start()) {
         // The first event of a kind creates some objects once, so the second one counts.

@@ -12,7 +12,7 @@ use crate::results::{Detail, PointId};
 use crate::sections::floor_name;
 use crate::subject::daemon::{DaemonHost, RunningDaemon, SyncTimes};
 use crate::subject::kernel::SentTransaction;
-use crate::subject::{BenchWriter, IPVS, KernelKind, Mode, WRITERS};
+use crate::subject::{BenchWriter, IPVS, KernelKind, Mode, NodeOption, WITH_OPTIONS, WRITERS};
 use crate::{sandbox, shared_maps};
 
 const FEW: [Event; 1] = [Event::Endpoint];
@@ -32,6 +32,9 @@ fn ladder(writer: &BenchWriter, large: bool) -> Vec<(ClusterSize, &'static [Even
     let is_table = writer.kernel == KernelKind::Table;
     let at_large = if is_table { &LARGE_TABLE[..] } else { &LARGE[..] };
     let of = |services, endpoints| ClusterSize { services, endpoints };
+    if writer.option != NodeOption::Nothing {
+        return [100, 1000].map(|services| (of(services, 10), &Event::ALL[..])).into();
+    }
     let mut ladder: Vec<(ClusterSize, &'static [Event])> =
         [10, 100, 1000].into_iter().map(|services| (of(services, 10), &Event::ALL[..])).collect();
     ladder.push((of(5000, 10), at_large));
@@ -47,7 +50,7 @@ fn ladder(writer: &BenchWriter, large: bool) -> Vec<(ClusterSize, &'static [Even
 
 pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
-    for writer in &WRITERS {
+    for writer in WRITERS.iter().chain(&WITH_OPTIONS) {
         for (size, events) in ladder(writer, large) {
             match writer.too_large(size) {
                 Some(why) => left_out.push(format!("{} with {}: {why}", writer.name, size)),

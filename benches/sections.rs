@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use crate::events::Event;
 use crate::results::Point;
-use crate::subject::{BenchWriter, WRITERS};
+use crate::subject::{BenchWriter, WITH_OPTIONS, WRITERS};
 use crate::{client_view, packets};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub fn order() -> Vec<String> {
         let places = ["first", "middle", "last"].map(|place| format!("{}-{place}", writer.name));
         [writer.name.to_owned(), floor_name(writer.name)].into_iter().chain(places)
     };
-    std::iter::once("without-proxy".to_owned()).chain(WRITERS.iter().flat_map(of)).collect()
+    std::iter::once("without-proxy".to_owned()).chain(WRITERS.iter().chain(&WITH_OPTIONS).flat_map(of)).collect()
 }
 
 pub fn floor_name(series: &str) -> String {

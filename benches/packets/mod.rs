@@ -16,7 +16,7 @@ use crate::events::EventInput;
 use crate::measure::Bench;
 use crate::results::PointId;
 use crate::subject::daemon::{DaemonHost, RunningDaemon};
-use crate::subject::{BenchWriter, KernelKind, NETLINK, NFTABLES, WRITERS};
+use crate::subject::{BenchWriter, KernelKind, NETLINK, NFTABLES, WITH_OPTIONS, WRITERS};
 use haproxy::HaProxy;
 use traffic::{CHUNK, CONNECTIONS, WINDOW};
 use wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
@@ -51,7 +51,7 @@ enum PacketPath {
 
 pub fn run(bench: &mut Bench, runtime: &Runtime, large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
-    let writers = || WRITERS.iter().filter(|writer| writer.kernel != KernelKind::Silent);
+    let writers = || WRITERS.iter().chain(&WITH_OPTIONS).filter(|writer| writer.kernel != KernelKind::Silent);
     for size in SIZES {
         set_up(bench, runtime, None, size)?;
         for writer in writers() {

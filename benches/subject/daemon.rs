@@ -106,14 +106,14 @@ impl RunningDaemon {
             }
             KernelKind::Ipvs => {
                 let kernel = super::ipvs::open(Family::V4, &log)?;
-                let proxy = assemble::ipvs(&config(writer.mode), Family::V4, kernel);
+                let proxy = assemble::ipvs(&config(writer.mode, writer.option), Family::V4, kernel);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
                 RunningDaemon::with(writer, host, log, proxy)
             }
             KernelKind::Table => {
                 let table = table::CountedTable::open(Family::V4, log.clone())?;
                 let relays = |_| relay::FakeRelays::default();
-                let proxy = assemble::nftables(&config(writer.mode), Family::V4, table, relays);
+                let proxy = assemble::nftables(&config(writer.mode, writer.option), Family::V4, table, relays);
                 RunningDaemon::with(writer, host, log, proxy)
             }
             KernelKind::Silent | KernelKind::Commands(_) => {
@@ -131,7 +131,7 @@ impl RunningDaemon {
     ) -> Result<RunningDaemon> {
         match writer.mode {
             Mode::Iptables => {
-                let proxy = assemble::iptables(&config(writer.mode), Family::V4, kernel);
+                let proxy = assemble::iptables(&config(writer.mode, writer.option), Family::V4, kernel);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
                 RunningDaemon::with(writer, host, log, proxy)
             }
@@ -142,7 +142,7 @@ impl RunningDaemon {
                 let udp = relay::udp::UdpTimeouts { single: hour, conversation: hour };
                 let shared = relay::engine::RelayShared::new(relay::limits::RelayLimits::of(descriptors), tcp, udp);
                 let relays = RelayEngine::new(Family::V4, shared);
-                let config = Config { port_range: port_range()?, ..config(writer.mode) };
+                let config = Config { port_range: port_range()?, ..config(writer.mode, writer.option) };
                 let proxy = assemble::userspace(&config, Family::V4, kernel, relays);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
                 RunningDaemon::with(writer, host, log, proxy)
@@ -157,7 +157,7 @@ impl RunningDaemon {
         log: CallLog,
         proxy: FamilyProxy<M>,
     ) -> Result<RunningDaemon> {
-        let config = config(writer.mode);
+        let config = config(writer.mode, writer.option);
         let addresses = Arc::new(Mutex::new(node_addresses(false)));
         let health = HealthState::new(config.sync_period, &[Family::V4]);
         // As many threads as in `svcproxy`. They share the network namespace of this thread.

@@ -12,7 +12,7 @@ use svcproxy::model::Family;
 use svcproxy::relay;
 
 use super::kernel::{CallLog, CountedIptables, KernelRequests, SentTransaction};
-use super::{config, node_addresses, port_range, table};
+use super::{NodeOption, config, node_addresses, port_range, table};
 use crate::allocations::Allocated;
 use crate::events::EventInput;
 
@@ -62,10 +62,10 @@ impl Default for FakeKernel {
 }
 
 impl DirectProxy {
-    pub fn new(mode: Mode, kernel: FakeKernel) -> Result<DirectProxy> {
+    pub fn new(mode: Mode, option: NodeOption, kernel: FakeKernel) -> Result<DirectProxy> {
         let log = CallLog::default();
         let (table, kernel) = (kernel.table, CountedIptables::new(Box::new(kernel.rules), log.clone()));
-        let config = config(mode);
+        let config = config(mode, option);
         let family: Box<dyn Follow> = match mode {
             Mode::Iptables => following(assemble::iptables(&config, Family::V4, kernel)),
             Mode::Userspace => {
@@ -86,12 +86,13 @@ impl DirectProxy {
         let log = CallLog::default();
         match mode {
             Mode::Iptables => {
-                let proxy = assemble::iptables(&config(mode), Family::V4, NfTables::open(Family::V4)?);
+                let proxy =
+                    assemble::iptables(&config(mode, NodeOption::Nothing), Family::V4, NfTables::open(Family::V4)?);
                 Ok(DirectProxy { family: following(proxy), log })
             }
             Mode::Nftables => {
                 let (table, relays) = (table::open(Family::V4)?, |_| relay::FakeRelays::default());
-                let proxy = assemble::nftables(&config(mode), Family::V4, table, relays);
+                let proxy = assemble::nftables(&config(mode, NodeOption::Nothing), Family::V4, table, relays);
                 Ok(DirectProxy { family: following(proxy), log })
             }
             mode => bail!("no system calls are counted in {mode} mode"),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use svcproxy::config::{Config, NodeAddresses, NodePortAddresses, Variant};
 use svcproxy::kernel::iptables::{Commands, Iptables};
-use svcproxy::model::Family;
+use svcproxy::model::{Family, FlowFate, LoadBalancing};
 use svcproxy::port_range::PortRange;
 
 pub use svcproxy::config::Mode;
@@ -28,8 +28,22 @@ pub struct BenchWriter {
     pub name: &'static str,
     pub mode: Mode,
     pub kernel: KernelKind,
+    pub option: NodeOption,
     /// The most endpoints in the cluster, and the reason.
     pub up_to: (u32, &'static str),
+}
+
+/// What the node's configuration asks for beyond the defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NodeOption {
+    #[default]
+    Nothing,
+    /// `flowFate: reset`.
+    FlowFate,
+    /// `--service-counters`.
+    ServiceCounters,
+    /// `loadBalancing: maglev`.
+    Maglev,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,37 +59,75 @@ pub enum KernelKind {
 }
 
 const ANY: (u32, &str) = (u32::MAX, "");
+const MANY_SLOTS: (u32, &str) = (1_000, "each list of ten endpoints has 4,093 elements");
+const OPTION: (u32, &str) = (10_000, "what an option costs is measured in clusters up to 1,000 services");
 const SLOW_NFT: (u32, &str) = (10_000, "iptables-nft-restore 1.8.9 takes over five minutes for it");
 
 /// All writers. A new writer is one line here, if [`KernelKind`] has its kernel.
 pub const WRITERS: [BenchWriter; 6] = [
-    BenchWriter { name: "own-work", mode: Mode::Iptables, kernel: KernelKind::Silent, up_to: ANY },
+    BenchWriter {
+        name: "own-work",
+        mode: Mode::Iptables,
+        kernel: KernelKind::Silent,
+        option: NodeOption::Nothing,
+        up_to: ANY,
+    },
     BenchWriter {
         name: "iptables-legacy",
         mode: Mode::Iptables,
         kernel: KernelKind::Commands(Variant::Legacy),
+        option: NodeOption::Nothing,
         up_to: ANY,
     },
     BenchWriter {
         name: "iptables-nft",
         mode: Mode::Iptables,
         kernel: KernelKind::Commands(Variant::Nft),
+        option: NodeOption::Nothing,
         up_to: SLOW_NFT,
     },
     NETLINK,
     NFTABLES,
-    BenchWriter { name: "userspace", mode: Mode::Userspace, kernel: KernelKind::Netlink, up_to: ANY },
+    BenchWriter {
+        name: "userspace",
+        mode: Mode::Userspace,
+        kernel: KernelKind::Netlink,
+        option: NodeOption::Nothing,
+        up_to: ANY,
+    },
 ];
 
 /// iptables mode by netlink; also forwards to HAProxy behind a Service.
-pub const NETLINK: BenchWriter =
-    BenchWriter { name: "iptables-netlink", mode: Mode::Iptables, kernel: KernelKind::Netlink, up_to: ANY };
+pub const NETLINK: BenchWriter = BenchWriter {
+    name: "iptables-netlink",
+    mode: Mode::Iptables,
+    kernel: KernelKind::Netlink,
+    option: NodeOption::Nothing,
+    up_to: ANY,
+};
 
-pub const NFTABLES: BenchWriter =
-    BenchWriter { name: "nftables", mode: Mode::Nftables, kernel: KernelKind::Table, up_to: ANY };
+pub const NFTABLES: BenchWriter = BenchWriter {
+    name: "nftables",
+    mode: Mode::Nftables,
+    kernel: KernelKind::Table,
+    option: NodeOption::Nothing,
+    up_to: ANY,
+};
 
-pub const IPVS: BenchWriter =
-    BenchWriter { name: "ipvs-in-microvm", mode: Mode::Ipvs, kernel: KernelKind::Ipvs, up_to: ANY };
+/// nftables mode with each option: their rows beside [`NFTABLES`] are what the option costs.
+pub const WITH_OPTIONS: [BenchWriter; 3] = [
+    BenchWriter { name: "nftables-flow-fate", option: NodeOption::FlowFate, up_to: OPTION, ..NFTABLES },
+    BenchWriter { name: "nftables-service-counters", option: NodeOption::ServiceCounters, up_to: OPTION, ..NFTABLES },
+    BenchWriter { name: "nftables-maglev", option: NodeOption::Maglev, up_to: MANY_SLOTS, ..NFTABLES },
+];
+
+pub const IPVS: BenchWriter = BenchWriter {
+    name: "ipvs-in-microvm",
+    mode: Mode::Ipvs,
+    kernel: KernelKind::Ipvs,
+    option: NodeOption::Nothing,
+    up_to: ANY,
+};
 
 impl BenchWriter {
     pub fn too_large(&self, size: ClusterSize) -> Option<&'static str> {
@@ -94,7 +146,7 @@ impl BenchWriter {
     }
 
     pub fn has_floor(&self) -> bool {
-        self.kernel != KernelKind::Silent
+        self.kernel != KernelKind::Silent && self.option == NodeOption::Nothing
     }
 
     fn is_nft(&self) -> bool {
@@ -120,13 +172,19 @@ pub fn as_proxy() -> Option<ExitCode> {
 }
 
 /// Returns kube-proxy's defaults without a pause between syncs; node port addresses include a new address.
-fn config(mode: Mode) -> Config {
+fn config(mode: Mode, option: NodeOption) -> Config {
     let range = ipnet::Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
-    Config {
+    let config = Config {
         mode,
         min_sync_period: Duration::ZERO,
         node_port_addresses: NodePortAddresses::Ranges(vec![range.into()]),
         ..Config::for_node("node-1")
+    };
+    match option {
+        NodeOption::Nothing => config,
+        NodeOption::FlowFate => Config { flow_fate: FlowFate::Reset, ..config },
+        NodeOption::ServiceCounters => Config { service_counters: "*/*".parse().ok(), ..config },
+        NodeOption::Maglev => Config { load_balancing: LoadBalancing::Maglev, ..config },
     }
 }
 

@@ -12,7 +12,7 @@ pub fn no_count_has_grown() {
 /// The messages and allocations of a change do not depend on the size of the cluster.
 pub fn a_change_costs_the_same_in_a_larger_cluster() {
     let counts = count().unwrap();
-    for (mode, sizes) in &counts {
+    for (mode, sizes) in counts.iter().filter(|(_, sizes)| sizes.len() > 1) {
         let of_services = ["endpoint-added", "service-added", "last-endpoint-goes", "first-endpoint-comes"];
         let of_services = of_services.into_iter().filter(|_| mode == "nftables");
         for event in ["nothing-changed", "endpoint-replaced", "udp-endpoint-replaced"].into_iter().chain(of_services) {
