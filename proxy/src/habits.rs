@@ -35,6 +35,10 @@ pub enum Habit {
     FlowsNeedPresence,
     /// Tables of consistent hashing depend on endpoints' ranks, not on their addresses.
     MaglevByRank,
+    /// Answers have the counter of requests.
+    AnswersCountAsRequests,
+    /// All Services of a namespace have the counters of one.
+    ServicesShareCounters,
     /// The state file is written, and not read.
     StateFileIsNotRead,
     /// Objects of the state file that the API does not have stay.

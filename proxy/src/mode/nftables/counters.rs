@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::warn;
 
+use crate::habits::{self, Habit};
 use crate::model::{Family, ObjectKey, Protocol, ServicePortName, ServiceSelection};
 use crate::nftables::Name;
 
@@ -40,7 +41,8 @@ impl CounterNames {
     /// `None`: a name cannot express the service port.
     pub(super) fn of(port: &ServicePortName) -> Option<CounterNames> {
         let ServicePortName { service: ObjectKey { namespace, name }, port, protocol } = port;
-        let parts = [&**namespace, &**name, &*protocol.to_string(), &**port];
+        let name = if habits::has(Habit::ServicesShareCounters) { "all" } else { &**name };
+        let parts = [&**namespace, name, &*protocol.to_string(), &**port];
         let is_plain = |part: &&str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
         let text = parts.join("/");
         let longest = KINDS.iter().map(|(kind, _)| kind.len()).max().unwrap_or_default() + 1 + text.len();
@@ -52,7 +54,11 @@ impl CounterNames {
         fits.then(|| CounterNames {
             connections: name(CounterKind::Connections),
             original: name(CounterKind::Original),
-            reply: name(CounterKind::Reply),
+            reply: name(if habits::has(Habit::AnswersCountAsRequests) {
+                CounterKind::Original
+            } else {
+                CounterKind::Reply
+            }),
         })
     }
 

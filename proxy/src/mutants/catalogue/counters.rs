@@ -1,6 +1,7 @@
 //! Counts of service ports (`--service-counters`).
 
 use crate::config::Mode;
+use crate::habits::Habit;
 use crate::model::Protocol;
 use crate::mutants::{Hook, Mutant};
 use crate::nftables::{NftVerdict, Rule, Statement};
@@ -48,5 +49,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let udp = |statement: &Statement| matches!(statement, Statement::Protocol(Protocol::Udp));
             rules.retain(|rule| chain != "count-traffic" || !rule.statements.iter().any(udp));
         }),
+    ),
+    counters("counters-answers-as-requests", "counts answers as requests", Hook::Habit(Habit::AnswersCountAsRequests)),
+    counters(
+        "counters-of-another-service",
+        "counts the traffic of all Services for one",
+        Hook::Habit(Habit::ServicesShareCounters),
     ),
 ];
