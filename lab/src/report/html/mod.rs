@@ -113,7 +113,7 @@ fn scenario(html: &mut Html, number: usize, one: &ScenarioRecord, is_titled: boo
         }
         if let Some(layout) = &one.cluster {
             html.leaf("h3", "", "Cluster before the first step");
-            cluster::draw(html, layout);
+            html.element("div", &[("class", "wide")], |html| cluster::draw(html, layout));
         }
         html.leaf("h3", "", "Steps");
         one.steps.iter().zip(1..).for_each(|(step, number)| step::step(html, number, step));
