@@ -176,7 +176,7 @@ const BESIDES: [Promise; 42] = [
     promise(741, "any-number", "the proxy limits neither how many connections and flows clients have at once, nor how fast they begin", "docs/scenario-list.md"),
     promise(742, "errors-arrive", "a reset or an ICMP error of an endpoint reaches the client, as one of the address that it has called", "RFC 5508, Requirements 4 and 5; page concepts/services-networking/service, Virtual IP addressing mechanism"),
     promise(743, "large-cluster", "in a cluster of hundreds of services each of them is served, and a change of one takes effect within seconds", "SIG Scalability's network programming latency (slos/network_programming_latency.md)"),
-    promise(744, "flow-fate", "if a Service asks for it by an annotation, its open connections are reset once their endpoint no longer serves it, at once or after a time, and no others", "docs/svcproxy.md, Established connections"),
+    promise(744, "flow-fate", "if a Service asks for it by an annotation, or the node's configuration does for all, open connections are reset once their endpoint no longer serves their Service, at once or after a time, and no others", "docs/svcproxy.md, Established connections"),
     promise(801, "restart", "a proxy that ends, however it ends, leaves its rules in place; the next one catches up, and connections survive", "docs/scenario-list.md"),
     promise(802, "cleanup", "--cleanup removes everything that the proxy has written, and nothing else", "page reference/command-line-tools-reference/kube-proxy, --cleanup"),
     promise(803, "switch-mode", "a proxy in another mode takes over without a failed connection, and removes the rules of the old mode", "KEP-3866, Upgrade / Downgrade Strategy; page reference/networking/virtual-ips"),

@@ -12,7 +12,7 @@ use svclab_spec::ClusterSpec;
 
 use super::error::Problem;
 use super::file::{DetectLocalMode, IptablesWriter, Net, ProxyFile, Scheduler};
-use super::values::{OneOrMany, TimeSpan};
+use super::values::{OneOrMany, PlainText, TimeSpan};
 use crate::mode::Mode;
 
 /// Fields of KubeProxyConfiguration (`kubeproxy.config.k8s.io/v1alpha1`), and settings that only svcproxy has.
@@ -32,6 +32,9 @@ pub struct ProxySettings {
     nftables: NftablesConfig,
     pub(super) conntrack: ConntrackConfig,
     feature_gates: BTreeMap<String, bool>,
+    flow_fate: Option<String>,
+    load_balancing: Option<String>,
+    service_annotations: Option<Vec<String>>,
     /// `--ipvs-drain-limit`
     #[serde(skip)]
     drain_limit: Option<ConfigTime>,
@@ -155,11 +158,22 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
             tcp_be_liberal: file.conntrack.tcp_be_liberal,
         },
         feature_gates: file.feature_gates.clone(),
+        flow_fate: text(&file.flow_fate),
+        load_balancing: text(&file.load_balancing),
+        service_annotations: file.service_annotations.as_ref().map(texts),
         drain_limit: time(&file.ipvs.drain_limit),
         writer: iptables.writer,
         state_file: file.state_file,
-        service_counters: file.service_counters.as_ref().map(|services| services.0.clone()),
+        service_counters: text(&file.service_counters),
     }
+}
+
+fn text(written: &Option<PlainText>) -> Option<String> {
+    written.as_ref().map(|text| text.0.clone())
+}
+
+fn texts(list: &OneOrMany<PlainText>) -> Vec<String> {
+    list.0.iter().map(|text| text.value.0.clone()).collect()
 }
 
 fn nets(list: &OneOrMany<Net>) -> Vec<IpNet> {
@@ -167,8 +181,8 @@ fn nets(list: &OneOrMany<Net>) -> Vec<IpNet> {
 }
 
 fn node_port_addresses(file: &ProxyFile, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
-    let written = &file.node_port_addresses.as_ref()?.0;
-    let texts: Vec<String> = written.iter().map(|text| text.value.0.clone()).collect();
+    let list = file.node_port_addresses.as_ref()?;
+    let written = &list.0;
     let is_word = |text: &String| matches!(text.as_str(), "primary" | "localhost" | "all");
     let wrong = written.iter().find(|text| !is_word(&text.value.0) && text.value.0.parse::<IpNet>().is_err());
     if let Some(wrong) = wrong {
@@ -178,7 +192,7 @@ fn node_port_addresses(file: &ProxyFile, problems: &mut Vec<Problem>) -> Option<
         );
         problems.push(Problem::new(wrong.referenced, message));
     }
-    Some(texts)
+    Some(texts(list))
 }
 
 fn detect_local(file: &ProxyFile, problems: &mut Vec<Problem>) {
@@ -290,6 +304,9 @@ mod tests {
             nodePortAddresses: [10.0.0.0/8, 172.18.0.0/24]
             noMasqueradeCIDRs: 10.244.0.0/16
             masqueradeSource: primary
+            flowFate: drain=30s
+            loadBalancing: maglev
+            serviceAnnotations: [flow-fate]
             iptables: {masqueradeAll: true, masqueradeBit: 3, localhostNodePorts: false, syncPeriod: 1h, minSyncPeriod: 0s}
             ipvs: {scheduler: wrr, strictARP: true, drainLimit: 3s}
             nftables: {flowtable: true}
@@ -305,6 +322,9 @@ mod tests {
             "nodePortAddresses": ["10.0.0.0/8", "172.18.0.0/24"],
             "noMasqueradeCIDRs": ["10.244.0.0/16"],
             "masqueradeSource": "primary",
+            "flowFate": "drain=30s",
+            "loadBalancing": "maglev",
+            "serviceAnnotations": ["flow-fate"],
             "iptables": {
                 "masqueradeAll": true, "masqueradeBit": 3, "localhostNodePorts": false, "syncPeriod": "3600000ms",
                 "minSyncPeriod": "1ms",

@@ -42,6 +42,14 @@ pub struct ProxyFile {
     pub state_file: bool,
     /// The Services whose traffic svcproxy counts, as `--service-counters` takes them; default: none.
     pub service_counters: Option<PlainText>,
+    /// What becomes of open connections to a lost endpoint: `keep`, `reset` or `drain=TIME`; svcproxy's; default
+    /// `keep`.
+    pub flow_fate: Option<PlainText>,
+    /// How a new connection's endpoint is chosen: `random`, `maglev` or `maglev-port`; svcproxy's; default `random`.
+    pub load_balancing: Option<PlainText>,
+    /// The annotations of Services that have an effect, without the prefix `svcproxy/`, one or a list; svcproxy's;
+    /// default: all.
+    pub service_annotations: Option<OneOrMany<PlainText>>,
 }
 
 /// How the proxy recognises the pods of its node.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
+use crate::model::{FlowFate, LoadBalancing, ServiceAnnotation};
 use crate::mutants::{Hook, Mutant};
 
 const IPTABLES: &[Mode] = &[Mode::Iptables];
@@ -124,6 +125,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Hook::Config(|config| config.conntrack.udp = Duration::ZERO),
     )
     .only(&[Mode::Userspace]),
+    Mutant::new(
+        "settings-load-balancing-ignored",
+        "ignores loadBalancing",
+        "node-options",
+        Hook::Config(|config| config.load_balancing = LoadBalancing::Random),
+    )
+    .only(NFTABLES),
+    Mutant::new(
+        "settings-flow-fate-ignored",
+        "ignores flowFate",
+        "node-options",
+        Hook::Config(|config| config.flow_fate = FlowFate::Keep),
+    )
+    .only(NFTABLES),
+    Mutant::new(
+        "settings-service-annotations-ignored",
+        "takes every annotation, though serviceAnnotations lists some",
+        "node-options",
+        Hook::Config(|config| config.annotations = ServiceAnnotation::ALL.into()),
+    )
+    .only(NFTABLES),
 ];
 
 fn by_cluster_range(config: &mut Config) {
