@@ -1,6 +1,6 @@
 //! Writes reports and decides the exit status.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -48,10 +48,12 @@ pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped:
     stopped.map_or(Ok(status), |stop| Err(stop.exit()))
 }
 
-/// Opens each file without changing it: a run of an hour must not end with "permission denied".
+/// Tries to open each file, and leaves it as it was: a run of an hour must not end with "permission denied".
 pub(crate) fn open<'a>(paths: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(), Exit> {
     for path in paths.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
-        OpenOptions::new().append(true).create(true).open(path).map_err(|error| unwritten(path, &error))?;
+        let existed = path.exists();
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened.and_then(|_| if existed { Ok(()) } else { fs::remove_file(path) }).map_err(|e| unwritten(path, &e))?;
     }
     Ok(())
 }
@@ -66,7 +68,7 @@ pub(crate) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
     let Some(path) = path else { return Ok(()) };
     let written = match path.as_os_str() == "-" {
         true => unless_unread(progress::without(|| std::io::stdout().lock().write_all(text.as_bytes()))),
-        false => std::fs::write(path, text),
+        false => fs::write(path, text),
     };
     written.map_err(|error| unwritten(path, &error))
 }

@@ -151,6 +151,8 @@ fn a_report_that_cannot_be_written_is_an_error_before_the_run() {
     std::fs::write(here.join("earlier"), "kept until the run ends").unwrap();
     ended(&svclab(here, &["run", "no-such-scenario", "--json", "earlier"]), 2);
     assert_eq!(std::fs::read_to_string(here.join("earlier")).unwrap(), "kept until the run ends");
+    ended(&svclab(here, &["run", "no-such-scenario", "--json", "new"]), 2);
+    assert!(!here.join("new").exists());
 }
 
 #[test]
