@@ -228,6 +228,9 @@ fn the_program_accepts_the_units_command_line() {
     taken(&words[1..]);
     let descriptors = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE=")).unwrap();
     assert!(descriptors.parse::<u64>().unwrap() >= 65_536, "systemd's soft limit of 1,024 is none to count on");
+    for restarts in ["Restart=always", "StartLimitIntervalSec=0"] {
+        assert!(unit.lines().any(|line| line == restarts), "systemd gives up without {restarts}");
+    }
     let sections: Vec<&str> = unit.lines().filter(|line| line.starts_with('[')).collect();
     assert_eq!(sections, ["[Unit]", "[Service]", "[Install]"]);
     let settings = unit.lines().filter(|line| !line.is_empty() && !line.starts_with(['[', '#']));
