@@ -63,10 +63,15 @@ pub enum Mode {
     Ipvs,
     Nftables,
     Userspace,
+    /// None of kube-proxy's modes: another project's proxy, whose description names this mode.
+    Other,
 }
 
 impl Mode {
+    /// kube-proxy's modes.
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
+    /// [`Mode::ALL`], and [`Mode::Other`].
+    pub const WITH_OTHER: [Mode; 5] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace, Mode::Other];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -74,6 +79,7 @@ impl Mode {
             Mode::Ipvs => "ipvs",
             Mode::Nftables => "nftables",
             Mode::Userspace => "userspace",
+            Mode::Other => "other",
         }
     }
 
@@ -83,12 +89,13 @@ impl Mode {
             Mode::Ipvs => svclab_oracle::Mode::Ipvs,
             Mode::Nftables => svclab_oracle::Mode::Nftables,
             Mode::Userspace => svclab_oracle::Mode::Userspace,
+            Mode::Other => svclab_oracle::Mode::Other,
         }
     }
 
     pub fn needs(self) -> &'static [Need] {
         match self {
-            Mode::Iptables | Mode::Nftables | Mode::Userspace => &[],
+            Mode::Iptables | Mode::Nftables | Mode::Userspace | Mode::Other => &[],
             Mode::Ipvs => &[Need::Ipvs, Need::Dummy],
         }
     }
@@ -96,7 +103,7 @@ impl Mode {
 
 impl ValueEnum for Mode {
     fn value_variants<'a>() -> &'a [Mode] {
-        &Mode::ALL
+        &Mode::WITH_OTHER
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -108,8 +115,8 @@ impl std::str::FromStr for Mode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Mode, String> {
-        let all = Mode::ALL.map(|mode| mode.to_string());
-        let found = Mode::ALL.into_iter().find(|mode| mode.to_string() == text);
+        let all = Mode::WITH_OTHER.map(|mode| mode.to_string());
+        let found = Mode::WITH_OTHER.into_iter().find(|mode| mode.to_string() == text);
         found.ok_or_else(|| format!("unknown mode `{text}`, expected one of {}", all.join(", ")))
     }
 }

@@ -56,7 +56,9 @@ impl Promise {
             | "unused-cluster-ip" => mode == Mode::Nftables,
             "flow-fate" | "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
             "no-masquerade" | "traffic-counters" => matches!(mode, Mode::Iptables | Mode::Nftables),
-            "masquerade-source" => mode != Mode::Userspace,
+            "masquerade-source" => !matches!(mode, Mode::Userspace | Mode::Other),
+            // kube-proxy's own, by its flags and pages.
+            "localhost-node-ports" | "proxy-mode" | "switch-mode" => mode != Mode::Other,
             _ => true,
         }
     }

@@ -23,7 +23,8 @@ pub(crate) enum DestinationKind<'a> {
     Shared,
     Closed(Rule, PromisedVerdict),
     Nothing,
-    /// The documentation contradicts kube-proxy, or the destination is a cluster IP of another proxy's service.
+    /// The documentation contradicts kube-proxy, the destination is a cluster IP of another proxy's service, or
+    /// kube-proxy's modes differ there and the proxy is in none of them.
     Unclear,
 }
 
@@ -66,6 +67,9 @@ pub(crate) fn find<'a>(
     let claims = winning_claims(claims, question, reasons);
     let semantics = modes::semantics(&world.proxy);
     match claims.as_slice() {
+        [] if semantics.leaves_differences_open && (is_bound_address(ports, to) || objects.is_in_service_cidr(to)) => {
+            DestinationKind::Unclear
+        }
         [] if semantics.binds_addresses && is_bound_address(ports, to) => {
             DestinationKind::Closed(Rule::OtherPortOfVip, PromisedVerdict::Reject)
         }

@@ -56,6 +56,9 @@ pub(crate) struct ModeSemantics {
     pub(crate) closes_cluster_ips: bool,
     /// By default node ports answer on primary addresses only.
     pub(crate) primary_node_ports: bool,
+    /// Nothing is promised where kube-proxy's modes differ: other ports of service addresses, unused cluster IPs,
+    /// loopback addresses, and by default node ports on a node's other addresses.
+    pub(crate) leaves_differences_open: bool,
 }
 
 /// The mode from which the others are derived.
@@ -72,6 +75,7 @@ const IPTABLES: ModeSemantics = ModeSemantics {
     listens_on_localhost: false,
     closes_cluster_ips: false,
     primary_node_ports: false,
+    leaves_differences_open: false,
 };
 
 pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
@@ -96,6 +100,13 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
         Mode::Userspace => {
             ModeSemantics { balancing: Balancing::RoundRobin, relays: true, refuses_sctp: true, ..IPTABLES }
         }
+        Mode::Other => ModeSemantics {
+            // No page says whether affinity joins the addresses of a service port.
+            affinity: AffinityScope::Frontend,
+            primary_node_ports: true,
+            leaves_differences_open: true,
+            ..IPTABLES
+        },
     }
 }
 

@@ -12,7 +12,8 @@ use crate::world::{Objects, World};
 pub(crate) enum NodePortAcceptance {
     Yes,
     No,
-    /// All ranges are of the other family: the documentation closes this family's addresses, kube-proxy opens them.
+    /// All ranges are of the other family: the documentation closes this family's addresses, kube-proxy opens them. Or
+    /// kube-proxy's modes differ, and the proxy is in none of them.
     Unclear,
 }
 
@@ -25,8 +26,11 @@ pub(crate) fn accepts(
 ) -> NodePortAcceptance {
     let settings = &world.proxy;
     let family = Family::of(address);
+    let semantics = modes::semantics(settings);
     if address.is_loopback() {
-        let semantics = modes::semantics(settings);
+        if semantics.leaves_differences_open {
+            return NodePortAcceptance::Unclear;
+        }
         if semantics.listens_on_localhost {
             reasons.add(Rule::LocalhostListeners, address.to_string());
             return if relay_listens(settings, address) { NodePortAcceptance::Yes } else { NodePortAcceptance::No };
@@ -39,8 +43,11 @@ pub(crate) fn accepts(
     }
     let mut entries: Vec<NodePortAddress> = settings.node_port_addresses(family).collect();
     if settings.node_port_addresses.is_empty() {
-        if !modes::semantics(settings).primary_node_ports {
+        if !semantics.primary_node_ports {
             return NodePortAcceptance::Yes;
+        }
+        if semantics.leaves_differences_open && objects.primary_address(node, family) != Some(address) {
+            return NodePortAcceptance::Unclear;
         }
         entries.push(NodePortAddress::Primary);
     }

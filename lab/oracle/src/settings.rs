@@ -14,9 +14,12 @@ pub enum Mode {
     Ipvs,
     Nftables,
     Userspace,
+    /// Another project's proxy: only what Kubernetes promises of every proxy.
+    Other,
 }
 
 impl Mode {
+    /// kube-proxy's modes.
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
     pub fn name(self) -> &'static str {
@@ -25,6 +28,7 @@ impl Mode {
             Mode::Ipvs => "ipvs",
             Mode::Nftables => "nftables",
             Mode::Userspace => "userspace",
+            Mode::Other => "other",
         }
     }
 }
@@ -182,14 +186,14 @@ impl ProxySettings {
     pub fn exempt_ranges(&self) -> &[IpNet] {
         match self.mode {
             Mode::Iptables | Mode::Nftables => &self.no_masquerade,
-            Mode::Ipvs | Mode::Userspace => &[],
+            Mode::Ipvs | Mode::Userspace | Mode::Other => &[],
         }
     }
 
     /// Returns `masqueradeSource` if the mode accepts it.
     pub fn chosen_source(&self) -> &MasqueradeSource {
         match self.mode {
-            Mode::Userspace => &MasqueradeSource::OutgoingInterface,
+            Mode::Userspace | Mode::Other => &MasqueradeSource::OutgoingInterface,
             Mode::Iptables | Mode::Ipvs | Mode::Nftables => &self.masquerade_source,
         }
     }

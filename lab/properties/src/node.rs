@@ -11,7 +11,8 @@ use svcproxy::model::{Family, LoadBalancing};
 pub fn config(world: &World, node: &str) -> Config {
     let settings = &world.proxy;
     let mode = match settings.mode {
-        oracle::Mode::Iptables => Mode::Iptables,
+        // svcproxy has no other mode, and no generated cluster asks for one.
+        oracle::Mode::Iptables | oracle::Mode::Other => Mode::Iptables,
         oracle::Mode::Ipvs => Mode::Ipvs,
         oracle::Mode::Nftables => Mode::Nftables,
         oracle::Mode::Userspace => Mode::Userspace,

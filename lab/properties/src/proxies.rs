@@ -62,7 +62,8 @@ impl Kernel {
     pub fn new(mode: Mode, family: Family) -> Kernel {
         match mode {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
-            Mode::Iptables => Kernel::Iptables(iptables::FakeIptables::default()),
+            // svcproxy has no other mode.
+            Mode::Iptables | Mode::Other => Kernel::Iptables(iptables::FakeIptables::default()),
             Mode::Userspace => Kernel::Userspace(Box::default()),
             Mode::Nftables => Kernel::Nftables(Box::new((kernel::nftables::FakeNftTable::new(family), None))),
         }

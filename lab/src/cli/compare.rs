@@ -15,7 +15,7 @@ use crate::report::ScenarioReport;
 use crate::scenario::run::{EvidenceLevel, NoProgress, ObjectSource, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, IptablesVariant, Scenario};
 use crate::schedule::output::{self, write_json};
-use crate::schedule::{Starts, excuse, runtime, stopped};
+use crate::schedule::{Starts, check_modes, excuse, runtime, stopped};
 
 /// How long the idle proxies are observed after the first scenario in each mode, unless it has an `idle` step.
 const REST: Duration = Duration::from_secs(10);
@@ -51,6 +51,7 @@ pub(super) struct CompareArgs {
 pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
     let scenarios = find::load_all(&args.files, args.seed)?;
     let proxies = [proxy(&args.a)?, proxy(&args.b)?];
+    proxies.iter().try_for_each(|proxy| check_modes(proxy, &args.mode))?;
     output::open([args.json.as_deref()])?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
@@ -101,7 +102,7 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTe
     let mut comparison = ProxyComparison { names: names(args, proxies), ..ProxyComparison::default() };
     let mut starts = [Starts::default(), Starts::default()];
     for scenario in scenarios {
-        for mode in scenario.modes.iter().copied().filter(|mode| args.mode.contains(mode)) {
+        for mode in Mode::WITH_OTHER.into_iter().filter(|mode| args.mode.contains(mode) && scenario.is_for(*mode)) {
             let named = proxies.iter().zip(&comparison.names).zip(&starts);
             let excused = named.map(|((proxy, proxy_name), starts)| {
                 let reason = excuse(proxy, scenario, mode).or_else(|| starts.refusal(scenario, mode))?;

@@ -27,6 +27,7 @@ use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::machines::number;
 use crate::scenario::simulated::outcomes::CallText;
 use crate::scenario::simulated::render::Svcproxy;
+use crate::schedule::check_modes;
 use svclab_sim::cluster::{NodeReadError, NodeState};
 
 #[derive(Args)]
@@ -144,7 +145,9 @@ fn asked(args: &ExplainArgs, call: Option<&FailedCall>) -> Result<AskedCall, Exi
 }
 
 fn in_scenario(args: &ExplainArgs, asked: &AskedCall, file: &Path) -> Result<u8, Exit> {
-    let ProxyUnderTest::Own(proxy) = find::proxy(args.proxy.as_deref(), ObjectSource::Api)? else {
+    let found = find::proxy(args.proxy.as_deref(), ObjectSource::Api)?;
+    check_modes(&found, args.mode.as_slice())?;
+    let ProxyUnderTest::Own(proxy) = found else {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
     let scenario = find::load_one(file, 0)?;

@@ -123,7 +123,7 @@ fn plan<'a>(
     for (folder, proxy) in versions {
         matrix.proxy.clone_from(&proxy.name);
         let has = |mode: &Mode| proxy.has(*mode) && (args.mode.is_empty() || args.mode.contains(mode));
-        for mode in Mode::ALL.into_iter().filter(has) {
+        for mode in Mode::WITH_OTHER.into_iter().filter(has) {
             let number = proxy.version().map(ToString::to_string);
             let column = matrix.add(Column { folder: version(folder), version: number, mode: mode.to_string() });
             let scenarios = not_excused(scenarios, proxy, mode, column, matrix);
@@ -182,7 +182,7 @@ fn not_excused<'a>(
     matrix: &mut Matrix,
 ) -> Vec<&'a Scenario> {
     let mut runs = Vec::new();
-    for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
+    for scenario in scenarios.iter().filter(|scenario| scenario.is_for(mode)) {
         match proxy.excuse(scenario, mode) {
             Some(reason) => matrix.enter(&scenario.name, column, Cell::Excused(reason)),
             None => runs.push(scenario),

@@ -16,6 +16,7 @@ use crate::mode::Mode;
 use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::render::Svcproxy;
+use crate::schedule::check_modes;
 
 #[derive(Args)]
 pub(super) struct ReachArgs {
@@ -48,7 +49,9 @@ fn of_archive(args: &ReachArgs) -> Result<ReachTable, Exit> {
 }
 
 fn of_scenario(args: &ReachArgs) -> Result<ReachTable, Exit> {
-    let ProxyUnderTest::Own(proxy) = find::proxy(args.proxy.as_deref(), ObjectSource::Api)? else {
+    let found = find::proxy(args.proxy.as_deref(), ObjectSource::Api)?;
+    check_modes(&found, args.mode.as_slice())?;
+    let ProxyUnderTest::Own(proxy) = found else {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
     let scenario = find::load_one(&args.of, 0)?;

@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::report::TestedProxy;
 use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
-use crate::schedule::{LabArgs, abilities, guest, runtime, signals, stopped, value_name};
+use crate::schedule::{LabArgs, abilities, check_modes, guest, runtime, signals, stopped, value_name};
 use crate::shard::{ANY_PLACE, Shard, WorkItem, divide};
 
 /// A microVM may take this many times the soak's duration, plus [`BESIDES`] for everything but the changes.
@@ -59,6 +59,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         return in_microvm(args, &kernel);
     }
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
+    check_modes(&proxy, &[args.mode])?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let run = RunOptions {

@@ -216,8 +216,11 @@ impl ProxySettings {
         let mut configuration = serde_json::json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
-            "mode": mode.to_string(),
         });
+        // A KubeProxyConfiguration has no such mode; the proxy's description may name one.
+        if mode != Mode::Other {
+            configuration["mode"] = mode.to_string().into();
+        }
         // A merge patch (RFC 7396) drops null values.
         json_patch::merge(&mut configuration, &serde_json::to_value(settings).unwrap_or_default());
         // The section `iptables` of a scenario applies to nftables mode as well.

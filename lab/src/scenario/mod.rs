@@ -50,7 +50,7 @@ pub use variant::IptablesVariant;
 pub use warnings::warnings;
 
 use crate::mode::{Mode, Need};
-use file::{Action, Effect, ExpectFile, KernelOnly, ProxyFile, StepKey};
+use file::{Action, Effect, ExpectFile, KernelOnly, ProxyFile, ProxyOverride, StepKey};
 use svclab_apiserver::objects::{Document, Store, StoreOptions, field_position};
 use svclab_spec::ClusterSpec;
 
@@ -66,6 +66,8 @@ pub struct Scenario {
     pub about: String,
     pub promise: Option<&'static Promise>,
     pub modes: Vec<Mode>,
+    /// Whether the scenario names no modes: `modes` has kube-proxy's.
+    pub is_for_every_mode: bool,
     /// The iptables variant, which overrides `--iptables-variant`.
     pub variant: Option<IptablesVariant>,
     pub needs: BTreeSet<Need>,
@@ -154,6 +156,17 @@ impl Step {
 }
 
 impl Scenario {
+    /// Whether the scenario runs in `mode`. In [`Mode::Other`]: if it names that mode, or none, and starts no proxy in one
+    /// of kube-proxy's.
+    pub fn is_for(&self, mode: Mode) -> bool {
+        let starts_a_mode = |step: &Step| match &step.action {
+            Action::StartProxy(start) => start.different != ProxyOverride::default(),
+            _ => false,
+        };
+        let is_general = || self.is_for_every_mode && !self.steps.iter().any(starts_a_mode);
+        self.modes.contains(&mode) || mode == Mode::Other && is_general()
+    }
+
     /// Overrides smaller `sensitivity` values of all steps that check shares.
     pub fn set_sensitivity(&mut self, skew: f64) {
         self.steps.iter_mut().for_each(|step| step.expect.sensitivity_of_run = Some(skew));

@@ -13,7 +13,7 @@ pub(super) struct PossibleModes<'a>(BTreeMap<&'a str, BTreeSet<Mode>>);
 
 impl<'a> PossibleModes<'a> {
     pub(super) fn of(scenario: &'a Scenario) -> PossibleModes<'a> {
-        let modes: BTreeSet<Mode> = scenario.modes.iter().copied().collect();
+        let modes: BTreeSet<Mode> = Mode::WITH_OTHER.into_iter().filter(|mode| scenario.is_for(*mode)).collect();
         PossibleModes(scenario.cluster.nodes.iter().map(|node| (node.name.as_str(), modes.clone())).collect())
     }
 

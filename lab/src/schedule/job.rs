@@ -25,16 +25,46 @@ impl Job<'_> {
     }
 }
 
-/// Returns every scenario in all of its modes that are `asked` for; empty means all.
-pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool) -> Result<Vec<Job<'a>>, Exit> {
+/// Returns every scenario in all of its modes that are `asked` for; empty means all, and [`Mode::Other`] only if the proxy
+/// has it.
+pub(super) fn jobs<'a>(
+    scenarios: &'a [Scenario],
+    asked: &[Mode],
+    proxy: &ProxyUnderTest,
+) -> Result<Vec<Job<'a>>, Exit> {
+    check_modes(proxy, asked)?;
     let in_modes = |scenario: &'a Scenario| {
-        let modes = scenario.modes.iter().filter(|mode| asked.is_empty() || asked.contains(mode));
-        modes.map(move |mode| Job { scenario, mode: *mode, foreign })
+        let modes = modes(scenario, proxy).into_iter().filter(|mode| asked.is_empty() || asked.contains(mode));
+        modes.map(move |mode| Job { scenario, mode, foreign: proxy.is_foreign() })
     };
     let jobs: Vec<Job<'a>> = scenarios.iter().flat_map(in_modes).collect();
     let Some(first) = scenarios.first().filter(|_| jobs.is_empty()) else { return Ok(jobs) };
     let modes: Vec<String> = first.modes.iter().map(Mode::to_string).collect();
     Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
+}
+
+/// Returns the modes of a scenario: kube-proxy's in the file's order, then [`Mode::Other`] if the proxy has it.
+pub(crate) fn modes(scenario: &Scenario, proxy: &ProxyUnderTest) -> Vec<Mode> {
+    let named = scenario.modes.iter().copied().filter(|mode| *mode != Mode::Other);
+    let other = Some(Mode::Other).filter(|other| scenario.is_for(*other) && proxy.has(*other));
+    named.chain(other).collect()
+}
+
+/// Checks that the proxy has [`Mode::Other`] if it is `asked` for. A mode of kube-proxy's that a proxy lacks is an excuse.
+pub(crate) fn check_modes(proxy: &ProxyUnderTest, asked: &[Mode]) -> Result<(), Exit> {
+    if !asked.contains(&Mode::Other) || proxy.has(Mode::Other) {
+        return Ok(());
+    }
+    Err(Exit::usage(match proxy {
+        ProxyUnderTest::Own(_) => {
+            "--mode other: svcproxy has the modes iptables, ipvs, nftables and userspace; `other` is for another project's \
+             proxy, by a description (--proxy FILE) with `modes: [other]`"
+                .to_owned()
+        }
+        ProxyUnderTest::Foreign(foreign) => {
+            format!("--mode other: the description of {} has no `modes: [other]`", foreign.name)
+        }
+    }))
 }
 
 pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) -> Vec<Job<'a>> {

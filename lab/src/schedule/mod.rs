@@ -30,7 +30,7 @@ mod target;
 
 pub(crate) use args::{LabArgs, RunArgs, value_name};
 pub(crate) use guest_run::GuestRun;
-pub(crate) use job::{Job, excuse};
+pub(crate) use job::{Job, check_modes, excuse, modes};
 pub(crate) use microvm::{BOOT, SCENARIO};
 pub(crate) use runtime::{runtime, stopped};
 pub(crate) use starts::Starts;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
     // Reports mistakes in the flag before anything runs.
     args.control_plane()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
-    let mut jobs = not_excused(jobs(&scenarios, &args.mode, proxy.is_foreign())?, &proxy);
+    let mut jobs = not_excused(jobs(&scenarios, &args.mode, &proxy)?, &proxy);
     // A guest runs everything on its own kernel.
     if args.machine.is_some() || jobs.is_empty() {
         return host::run(args, &jobs, &proxy);

@@ -10,7 +10,6 @@ use super::{output, signals};
 use crate::console::progress;
 use crate::exit::Exit;
 use crate::find;
-use crate::mode::Mode;
 use crate::report::terminal::Heading;
 use crate::report::{RunRecord, SIMULATED, ScenarioReport, TestedProxy};
 use crate::scenario::run::ProxyUnderTest;
@@ -20,12 +19,12 @@ use crate::shard::WorkItem;
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
-    let ProxyUnderTest::Own(proxy) = find::proxy(args.lab.proxy.as_deref(), args.lab.source)? else {
+    let found = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
+    let ProxyUnderTest::Own(proxy) = &found else {
         return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
     };
     let scenarios = args.load(seed)?;
-    let modes = if args.mode.is_empty() { &Mode::ALL[..] } else { &args.mode };
-    let mut jobs = jobs(&scenarios, modes, false)?;
+    let mut jobs = jobs(&scenarios, &args.mode, &found)?;
     let simulated = |job: &Job<'_>| WorkItem {
         scenario: job.scenario.name.clone(),
         mode: job.mode.to_string(),
@@ -33,12 +32,12 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         seed,
     };
     let items: Vec<WorkItem> = jobs.iter().map(simulated).collect();
-    let args = &take_share(args, &ProxyUnderTest::Own(proxy.clone()), &items)?;
+    let args = &take_share(args, &found, &items)?;
     jobs.retain(|job| args.share.as_ref().is_none_or(|share| share.has(&simulated(job))));
     signals::watch()?;
     progress::enable();
-    let tested = ProxyUnderTest::Own(proxy.clone()).tested(args.proxy_given());
-    let reports = all(&jobs, &proxy, &tested, args.keep_going);
+    let tested = found.tested(args.proxy_given());
+    let reports = all(&jobs, proxy, &tested, args.keep_going);
     progress::clear();
     let mut terminal = args.terminal();
     for report in &reports {

@@ -20,8 +20,44 @@ fn card(folder: &Path, name: &str, more: &str, flags: &[&str]) -> Option<(Output
 }
 
 fn cell(card: &Value, number: u64) -> &Value {
+    cell_in(card, number, "iptables")
+}
+
+fn cell_in<'a>(card: &'a Value, number: u64, mode: &str) -> &'a Value {
     let rows = card["promises"].as_array().unwrap();
-    &rows.iter().find(|row| row["number"] == number).unwrap()["cells"]["iptables"]
+    &rows.iter().find(|row| row["number"] == number).unwrap()["cells"][mode]
+}
+
+#[test]
+fn the_card_of_a_proxy_in_mode_other_has_what_every_proxy_promises() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let command = [program.to_str().unwrap(), "--config", "{config}", "--hostname-override={node}"];
+    let proxy = serde_json::json!({
+        "name": "own-way", "command": command, "modes": ["other"], "config": {"mode": "nftables"},
+        "tables": ["ip kube-proxy", "ip6 kube-proxy"],
+    });
+    std::fs::write(folder.path().join("proxy.yaml"), proxy.to_string()).unwrap();
+    let usual = ["conformance", "clusterip", "vip-ports", "--proxy", "proxy.yaml", "--clusters", "2", "--no-figures"];
+    let output = svclab(folder.path(), &[&usual[..], &["--json", "card.json", "--markdown", "card.md"]].concat());
+    let unable = output.status.code() == Some(3);
+    assert!(!unable || std::env::var_os("CI").is_none(), "{}", err(&output));
+    if unable {
+        return;
+    }
+    ended(&output, 0);
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let card: Value = serde_json::from_str(&read("card.json")).unwrap();
+    let modes: Vec<&Value> = card["modes"].as_array().unwrap().iter().map(|mode| &mode["mode"]).collect();
+    assert_eq!(modes, [&Value::from("other")]);
+    assert_eq!(card["modes"][0]["generated"], 2, "{}", card["modes"]);
+    let cluster_ip = cell_in(&card, 101, "other");
+    assert_eq!(cluster_ip["verdict"], "kept");
+    assert!(cluster_ip["calls"].as_u64() > Some(0) && cluster_ip["steps"].as_u64() > Some(0), "{cluster_ip}");
+    for number in [112, 116, 117, 402, 604, 803] {
+        assert_ne!(cell_in(&card, number, "other")["verdict"], "kept", "{number}");
+    }
+    assert!(read("card.md").contains("| other |"), "{}", read("card.md"));
 }
 
 #[test]

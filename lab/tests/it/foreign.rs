@@ -172,6 +172,63 @@ fn a_mode_that_the_proxy_lacks_is_not_run() {
     }
 }
 
+/// svcproxy in a mode that the lab does not know.
+const OTHER: &str = "modes: [other]\nconfig: {mode: nftables}\ntables: [ip kube-proxy, ip6 kube-proxy]\n";
+
+#[test]
+fn a_proxy_in_none_of_kube_proxys_modes_is_judged_by_what_every_proxy_promises() {
+    let folder = tempfile::tempdir().unwrap();
+    let (report, junit) = (folder.path().join("report.json"), folder.path().join("junit.xml"));
+    let found = lab(OTHER, |command, file| {
+        command.args(["run", "clusterip", "restart", "two-interfaces", "flush-in-part-nftables", "switch-to-nftables"]);
+        command.args(["--audit", "--keep-going", "--json"]).arg(&report).arg("--junit").arg(&junit);
+        command.arg("--proxy").arg(file);
+    });
+    let Some((output, stderr)) = found else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("flush-in-part-nftables is not run in nftables mode: by-the-book has no nftables mode"));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    let ran: Vec<(&str, &str)> =
+        scenarios.iter().map(|one| (one["name"].as_str().unwrap(), one["mode"].as_str().unwrap())).collect();
+    assert_eq!(ran, [("clusterip", "other"), ("restart", "other"), ("two-interfaces", "other")]);
+    let audits = scenarios.iter().flat_map(|one| one["steps"].as_array().unwrap());
+    assert!(audits.filter(|step| step["action"] == "audit").count() >= 3, "{report}");
+    let steps = scenarios[2]["steps"].as_array().unwrap().iter().map(|step| step["name"].as_str().unwrap());
+    let steps: Vec<&str> = steps.collect();
+    assert!(steps.contains(&"a node without a pod"), "{steps:?}");
+    for of_one_mode in ["the node port at another node's second address", "no node port there"] {
+        assert!(!steps.contains(&of_one_mode), "{steps:?}");
+    }
+    let junit = std::fs::read_to_string(&junit).unwrap();
+    assert!(junit.contains("other"), "{junit}");
+}
+
+#[test]
+fn mode_other_is_for_a_proxy_whose_description_names_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for command in [
+        &["run"][..],
+        &["run", "--simulate"],
+        &["up"],
+        &["conformance"],
+        &["explain", "--from", "node/node-a", "--to", "service/web", "--scenario"],
+    ] {
+        let mut asked = Command::new(env!("CARGO_BIN_EXE_svclab"));
+        asked.args(command).args(["hairpin", "--mode", "other"]).arg("--proxy").arg(program());
+        asked.stdin(Stdio::null()).current_dir(&root);
+        let output = finish(asked, Duration::from_secs(60));
+        let stderr = crate::support::said(&output);
+        let says = "--mode other: svcproxy has the modes iptables, ipvs, nftables and userspace;";
+        assert!(output.status.code() == Some(2) && stderr.contains(says), "{command:?}: {stderr}");
+    }
+    let (output, stderr) = start("", |command, file| {
+        command.args(["run", "hairpin", "--mode", "other", "--proxy"]).arg(file);
+    });
+    let says = "--mode other: the description of by-the-book has no `modes: [other]`";
+    assert!(output.status.code() == Some(2) && stderr.contains(says), "{stderr}");
+}
+
 #[test]
 fn init_and_ready_of_a_description_run_on_each_node() {
     // `init` writes a file on each node, which `ready` and the proxy's variable name.

@@ -198,9 +198,12 @@ fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     }
 }
 
-/// Whether `mode` writes rules of mode `written`: IPVS and userspace mode also write iptables rules.
+/// Whether `mode` writes rules of mode `written`: IPVS and userspace mode also write iptables rules. What another
+/// project's proxy writes is not known.
 fn belongs(written: Mode, mode: Mode) -> bool {
-    written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
+    written == mode
+        || mode == Mode::Other
+        || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
 }
 
 #[cfg(test)]

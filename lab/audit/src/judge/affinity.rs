@@ -37,7 +37,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     let relayed = match world.proxy.mode {
         Mode::Userspace => true,
         Mode::Nftables => flow.to.ip().is_loopback(),
-        Mode::Iptables | Mode::Ipvs => false,
+        Mode::Iptables | Mode::Ipvs | Mode::Other => false,
     };
     if delivery.backends.len() < 2 || relayed {
         return Vec::new();
@@ -139,7 +139,7 @@ impl Client<'_> {
                 let all_arrive = outcomes.outcomes.iter().all(|one| endpoint(&one.verdict).is_some());
                 self.takes_turns() && all_arrive && found == [self.met]
             }
-            Mode::Userspace => false,
+            Mode::Userspace | Mode::Other => false,
         };
         // A reverse-path filter may drop the neighbour's packet.
         if is_bound && !found.is_empty() {

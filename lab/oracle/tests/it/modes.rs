@@ -145,6 +145,7 @@ fn the_mode_decides_the_scope_of_affinity() {
         (Mode::Iptables, AffinityScope::ServicePort),
         (Mode::Ipvs, AffinityScope::Frontend),
         (Mode::Userspace, AffinityScope::ServicePort),
+        (Mode::Other, AffinityScope::Frontend),
     ];
     for (mode, scope) in rows {
         let cluster = with(mode, "sessionAffinity: ClientIP", &["x@node-a"]);

@@ -69,6 +69,7 @@ pub fn catalogue(mode: Mode) -> Vec<Mutant> {
         Mode::Ipvs => ipvs::catalogue(),
         Mode::Userspace => userspace::all(),
         Mode::Nftables => nftables::catalogue(),
+        Mode::Other => Vec::new(),
     }
 }
 
@@ -78,7 +79,7 @@ pub fn narrow_catalogue(mode: Mode) -> Vec<Mutant> {
     match mode {
         Mode::Iptables => iptables::narrow(),
         Mode::Nftables => nftables::narrow(),
-        Mode::Ipvs | Mode::Userspace => Vec::new(),
+        Mode::Ipvs | Mode::Userspace | Mode::Other => Vec::new(),
     }
 }
 

@@ -129,6 +129,7 @@ fn twins(mode: Mode) -> Vec<Mutant> {
         Mode::Ipvs => &["nothing marked is masqueraded", "the first real server is missing"],
         Mode::Nftables => &["nothing is masqueraded", "each draw is among one fewer"],
         Mode::Userspace => &["incoming packets are not redirected", "no port listens"],
+        Mode::Other => &[],
     };
     catalogue(mode).into_iter().filter(|mutant| names.contains(&mutant.name)).collect()
 }

@@ -17,7 +17,7 @@ use crate::scenario::{IptablesVariant, Scenario};
 use crate::schedule::child::{self, ChildOutput};
 use crate::schedule::output;
 use crate::schedule::share::{ShardArgs, SharedWork};
-use crate::schedule::{Job, LabArgs, RunArgs, excuse, signals, value_name};
+use crate::schedule::{Job, LabArgs, RunArgs, check_modes, excuse, signals, value_name};
 use crate::shard::{ANY_PLACE, ItemTime, ShardRecord, WorkItem};
 use crate::shipped;
 use card::{CardFiles, differences, read, write_card};
@@ -154,7 +154,7 @@ impl Examination<'_> {
             runs.push((item(self.args, &scenario.name, mode), (mode, needs), path));
         };
         for scenario in &self.scenarios {
-            for mode in self.modes.iter().copied().filter(|mode| scenario.modes.contains(mode)) {
+            for mode in self.modes.iter().copied().filter(|mode| scenario.is_for(*mode)) {
                 match excuse(&self.proxy, scenario, mode) {
                     Some(why) => {
                         self.gatherer.excused(&scenario.name, scenario.promise, &mode.to_string(), &why);
@@ -212,8 +212,7 @@ impl Examination<'_> {
 
     /// Returns the scenarios of [`MEASURED`], or all if the user named none of these.
     fn measured(&self, mode: Mode) -> Vec<PathBuf> {
-        let fits =
-            |scenario: &&Scenario| scenario.modes.contains(&mode) && excuse(&self.proxy, scenario, mode).is_none();
+        let fits = |scenario: &&Scenario| scenario.is_for(mode) && excuse(&self.proxy, scenario, mode).is_none();
         let (usual, others): (Vec<&Scenario>, Vec<&Scenario>) =
             self.scenarios.iter().filter(fits).partition(|scenario| MEASURED.contains(&scenario.name.as_str()));
         let chosen = if usual.is_empty() { others } else { usual };
@@ -295,12 +294,10 @@ fn title(proxy: &ProxyUnderTest) -> String {
 }
 
 fn modes(args: &ConformanceArgs, proxy: &ProxyUnderTest) -> Result<Vec<Mode>, Exit> {
-    let has = |mode: &Mode| match proxy {
-        ProxyUnderTest::Own(_) => true,
-        ProxyUnderTest::Foreign(foreign) => foreign.has(*mode),
-    };
+    check_modes(proxy, &args.mode)?;
+    let has = |mode: &Mode| proxy.has(*mode);
     let asked = |mode: &Mode| args.mode.is_empty() || args.mode.contains(mode);
-    let modes: Vec<Mode> = Mode::ALL.into_iter().filter(asked).filter(has).collect();
+    let modes: Vec<Mode> = Mode::WITH_OTHER.into_iter().filter(asked).filter(has).collect();
     if modes.is_empty() {
         return Err(Exit::usage(format!("--mode leaves nothing to judge: {} has none of these modes", title(proxy))));
     }

@@ -14,9 +14,9 @@ use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::Mode;
 use crate::scenario::Scenario;
-use crate::scenario::run::{EvidenceLevel, KernelLab, LabError, RunOptions};
+use crate::scenario::run::{EvidenceLevel, KernelLab, LabError, ProxyUnderTest, RunOptions};
 use crate::schedule::signals::Stop;
-use crate::schedule::{Job, KernelArg, LabArgs, RunTarget, runtime, stopped, target_of_lab};
+use crate::schedule::{Job, KernelArg, LabArgs, RunTarget, check_modes, modes, runtime, stopped, target_of_lab};
 
 #[derive(Args)]
 #[command(
@@ -50,7 +50,7 @@ pub(super) struct UpArgs {
 pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let scenario = find::load_one(&args.file, args.lab.seed.one()?)?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
-    let job = Job { scenario: &scenario, mode: mode(args, &scenario)?, foreign: proxy.is_foreign() };
+    let job = Job { scenario: &scenario, mode: mode(args, &scenario, &proxy)?, foreign: proxy.is_foreign() };
     // Inside the sandbox the kernel is already chosen.
     if sandbox::message().is_none()
         && let RunTarget::Guest(guest) = target_of_lab(&args.kernel, &job)?
@@ -89,11 +89,15 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     })
 }
 
-fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
+/// Returns the mode that is asked for, or the scenario's first, of those that the proxy has if it has one of them.
+fn mode(args: &UpArgs, scenario: &Scenario, proxy: &ProxyUnderTest) -> Result<Mode, Exit> {
     let asked = args.mode;
-    let found = scenario.modes.iter().copied().find(|mode| asked.is_none_or(|asked| asked == *mode));
+    check_modes(proxy, asked.as_slice())?;
+    let modes = modes(scenario, proxy);
+    let usual = modes.iter().copied().find(|mode| proxy.has(*mode)).or(modes.first().copied());
+    let found = asked.map_or(usual, |asked| modes.iter().copied().find(|mode| *mode == asked));
     found.ok_or_else(|| {
-        let modes: Vec<String> = scenario.modes.iter().map(Mode::to_string).collect();
+        let modes: Vec<String> = modes.iter().map(Mode::to_string).collect();
         Exit::usage(format!("--mode: {} is for {}", scenario.name, modes.join(", ")))
     })
 }

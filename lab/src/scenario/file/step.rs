@@ -24,7 +24,7 @@ use super::{
     LogFaultFile, Manifests, MetricFile, ProbeFile, ProxyOverride, RuleFile, ScaleFile, ScanFile, StartFile,
     TrafficFile,
 };
-use crate::mode::Need;
+use crate::mode::{Mode, Need};
 use crate::scenario::error::Problem;
 use crate::scenario::fault::{NodeFault, NodeFaultKind};
 use crate::scenario::values::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PodRef, TimeSpan};
@@ -275,6 +275,10 @@ impl Action {
             Action::HealthCheck(file) => (Location::UNKNOWN, file.mistake()?.to_owned()),
             Action::Impair(file) => (Location::UNKNOWN, file.mistake()?.to_owned()),
             Action::BusyWriter(file) => (Location::UNKNOWN, file.mistake()?),
+            Action::StartProxy(StartFile { different: ProxyOverride { mode: Some(Mode::Other), .. }, .. }) => {
+                let message = "startProxy.mode: no proxy is started in mode other: expected iptables, ipvs, nftables or userspace";
+                (Location::UNKNOWN, message.to_owned())
+            }
             Action::Idle(span) if span.0 < LEAST_IDLE => {
                 let message = "idle: expected a second or more: processor time is counted in hundredths of one";
                 (Location::UNKNOWN, message.to_owned())

@@ -74,7 +74,7 @@ impl KernelLab {
             line: step.map_or(1, |step| step.line),
             name,
             promise: None,
-            modes: Mode::ALL.to_vec(),
+            modes: Mode::WITH_OTHER.to_vec(),
             key,
             action: Action::Audit(OneOrMany(Vec::new())),
             nodes,

@@ -128,7 +128,7 @@ impl Proxies {
         match (described, self.mode_of(node)) {
             (Some(tables), _) => tables.to_vec(),
             (None, Mode::Nftables) => NFT_TABLES.map(str::to_owned).to_vec(),
-            (None, Mode::Iptables | Mode::Ipvs | Mode::Userspace) => Vec::new(),
+            (None, Mode::Iptables | Mode::Ipvs | Mode::Userspace | Mode::Other) => Vec::new(),
         }
     }
 

@@ -142,7 +142,7 @@ impl SimLab {
             let by_address = match setup.mode {
                 Mode::Ipvs => true,
                 Mode::Nftables => !self.proxy.names_every_address(),
-                Mode::Iptables | Mode::Userspace => !has_node && self.proxy.names_some_addresses(),
+                Mode::Iptables | Mode::Userspace | Mode::Other => !has_node && self.proxy.names_some_addresses(),
             };
             if by_address {
                 let place = ClusterHost::Node(node.clone());

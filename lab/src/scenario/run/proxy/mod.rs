@@ -45,6 +45,14 @@ impl ProxyUnderTest {
         matches!(self, ProxyUnderTest::Foreign(_))
     }
 
+    /// Whether the proxy has the mode, by its description if it has one.
+    pub fn has(&self, mode: Mode) -> bool {
+        match self {
+            ProxyUnderTest::Own(_) => mode != Mode::Other,
+            ProxyUnderTest::Foreign(foreign) => foreign.has(mode),
+        }
+    }
+
     /// `given`: the value of `--proxy`.
     pub fn tested(&self, given: Option<String>) -> TestedProxy {
         match self {
@@ -63,7 +71,7 @@ impl ProxyUnderTest {
 pub struct ForeignProxy {
     pub name: String,
     pub command: Vec<String>,
-    /// Empty: all modes.
+    /// Empty: kube-proxy's modes.
     #[serde(default)]
     modes: Vec<VersionedMode>,
     /// The address families that the proxy programs; `None`: both.
@@ -254,7 +262,8 @@ impl ForeignProxy {
 
     pub fn has(&self, mode: Mode) -> bool {
         let version = self.found.as_ref();
-        self.modes.is_empty() || self.modes.iter().any(|other| other.mode == mode && other.is_in(version))
+        self.modes.is_empty() && mode != Mode::Other
+            || self.modes.iter().any(|other| other.mode == mode && other.is_in(version))
     }
 
     /// Returns why a scenario is not run.
