@@ -342,6 +342,7 @@ mod tests {
             ("name: x\ncommand: [/bin/sh, '{nodes}']\n", "{nodes} is none of {node}"),
             ("name: x\ncommands: [/bin/sh]\n", "commands"),
             ("name: x\ncommand: [/bin/sh]\nmodes: [netfilter]\n", "netfilter"),
+            ("name: x\ncommand: [/bin/sh]\nmodes: [othre]\n", "ipvs, nftables, userspace, other"),
             ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, since: '1.8'}]\n", "unknown field `since`"),
             ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, versions: '>=1.8'}]\n", "`versions` of ipvs goes with"),
             ("name: x\ncommand: [/bin/sh]\ninit: []\n", "init: expected a program"),
@@ -408,9 +409,26 @@ mod tests {
                 assert_eq!(command.iter().try_for_each(|part| command::check_places(key, part)), Ok(()));
             }
         }
-        let proxy = read(&root.join("proxies/kube-proxy.yaml"));
+        let mut proxy = read(&root.join("proxies/kube-proxy.yaml"));
         assert_eq!(proxy.excuse_of("hairpin", Mode::Userspace).as_deref(), Some("kube-proxy has no userspace mode"));
         assert_eq!(proxy.excuse_of("hairpin", Mode::Iptables), None);
+        let mut at = |minor: u64, scenario: &str, mode: Mode| {
+            proxy.found = Some(Version::new(1, minor, 0));
+            proxy.excuse_of(scenario, mode).unwrap_or_default()
+        };
+        for (minor, scenario, mode, why) in [
+            (36, "localhost-nodeport-nftables", Mode::Nftables, "never answer on loopback addresses"),
+            (37, "localhost-nodeport-nftables", Mode::Nftables, "the gate KubeProxyNFTablesLocalhostNodePorts only"),
+            (37, "no-masquerade", Mode::Iptables, "KEP-6246"),
+            (39, "hairpin", Mode::Ipvs, ""),
+            (40, "hairpin", Mode::Ipvs, "kube-proxy 1.40.0 has no ipvs mode"),
+            (30, "hairpin", Mode::Nftables, "kube-proxy 1.30.0 has no nftables mode"),
+        ] {
+            let found = at(minor, scenario, mode);
+            assert!(found.contains(why) && found.is_empty() == why.is_empty(), "{minor} {scenario}: {found:?}");
+        }
+        assert!(!read(&root.join("proxies/cilium.yaml")).has(Mode::Nftables));
+        assert!(read(&root.join("proxies/cilium.yaml")).has(Mode::Other));
     }
 
     #[test]
