@@ -250,6 +250,33 @@ fn ignored_tests() -> Vec<(String, String)> {
 }
 
 #[test]
+fn the_cards_of_a_release_are_in_the_workflow_and_in_the_docs() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let workflow: serde_json::Value = serde_saphyr::from_str(&read(".github/workflows/release.yml")).unwrap();
+    let page = read("docs/conformance.md");
+    let jobs = &workflow["jobs"];
+    let cards = jobs["other-cards"]["strategy"]["matrix"]["include"].as_array().unwrap();
+    let mut minors = Vec::new();
+    for card in cards {
+        let [proxy, version, modes] = ["proxy", "version", "modes"].map(|key| card[key].as_str().unwrap());
+        let description = read(&format!("lab/proxies/{proxy}.yaml"));
+        assert!(modes.split(',').all(|mode| description.contains(mode)), "{card}");
+        assert!(root().join(format!(".ci/{proxy}-releases")).is_file(), "{card}");
+        if proxy == "kube-proxy" {
+            minors.push(version.to_owned());
+        } else {
+            assert!(page.contains(&format!("card-{proxy}-{version}.md")), "{card}");
+        }
+    }
+    assert_eq!(minors, (29..=36).map(|minor| format!("1.{minor}")).collect::<Vec<_>>());
+    for minor in [&minors[0], &minors[minors.len() - 1]] {
+        assert!(page.contains(&format!("card-kube-proxy-{minor}.md")), "{minor}");
+    }
+    let waits = jobs["publish"]["needs"].as_array().unwrap();
+    assert!(["build", "cards", "other-cards"].iter().all(|job| waits.contains(&(*job).into())), "{waits:?}");
+}
+
+#[test]
 fn the_tests_of_the_night_are_in_the_workflow_and_in_the_docs() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
     let (workflow, page) = (read(".github/workflows/nightly.yml"), read("docs/properties.md"));
