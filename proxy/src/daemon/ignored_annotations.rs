@@ -30,7 +30,6 @@ impl ReportedAnnotations {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::kernel::iptables::FakeIptables;
     use crate::mode::assemble;
     use crate::model::Change;
     use crate::testing::{key, object};

@@ -354,7 +354,7 @@ mod tests {
             ("nodePortAddresses", |c| c.node_port_addresses = vec!["10.0.0.1".into()], "no range"),
             ("portRange", |c| c.port_range = "9-1".into(), "no range of ports"),
             ("flowFate", |c| c.flow_fate = "rest".into(), "none of keep, reset and drain=TIME"),
-            ("flowFate", |c| c.flow_fate = "reset".into(), "iptables mode keeps connections"),
+            ("flowFate", |c| (c.mode, c.flow_fate) = ("ipvs".into(), "reset".into()), "--ipvs-drain-limit"),
             (
                 "flowFate",
                 |c| (c.mode, c.flow_fate, c.nftables.flowtable) = ("nftables".into(), "reset".into(), true),

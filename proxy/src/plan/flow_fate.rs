@@ -19,7 +19,6 @@ pub(super) const NOT_ALLOWED: &str = "serviceAnnotations (--service-annotations)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FateIgnored {
     NotAllowed,
-    Iptables,
     Ipvs,
     Flowtable,
 }
@@ -28,10 +27,9 @@ impl FateIgnored {
     /// Returns why this mode cannot end connections.
     pub fn by_mode(mode: Mode, flowtable: bool) -> Option<FateIgnored> {
         match mode {
-            Mode::Iptables => Some(FateIgnored::Iptables),
             Mode::Ipvs => Some(FateIgnored::Ipvs),
             Mode::Nftables if flowtable => Some(FateIgnored::Flowtable),
-            Mode::Nftables | Mode::Userspace => None,
+            Mode::Iptables | Mode::Nftables | Mode::Userspace => None,
         }
     }
 }
@@ -40,9 +38,6 @@ impl fmt::Display for FateIgnored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FateIgnored::NotAllowed => NOT_ALLOWED,
-            FateIgnored::Iptables => {
-                "iptables mode keeps connections: its rules cannot tell which Service a connection to an endpoint belongs to"
-            }
             FateIgnored::Ipvs => "IPVS mode ends connections by --ipvs-drain-limit, the same for all Services",
             FateIgnored::Flowtable => {
                 "nftables.flowtable (--nftables-flowtable) leads connections past the rules that would reset them"
@@ -106,8 +101,8 @@ mod tests {
             (Mode::Nftables, false, &none, Reset, Some(Keep), (Reset, Some(FateIgnored::NotAllowed))),
             (Mode::Nftables, true, &all, Keep, Some(Reset), (Keep, Some(FateIgnored::Flowtable))),
             (Mode::Userspace, false, &all, Keep, Some(Drain(5)), (Drain(5), None)),
-            (Mode::Iptables, false, &all, Keep, Some(Reset), (Keep, Some(FateIgnored::Iptables))),
-            (Mode::Iptables, false, &all, Keep, Some(Keep), (Keep, None)),
+            (Mode::Iptables, false, &all, Keep, Some(Reset), (Reset, None)),
+            (Mode::Ipvs, false, &all, Keep, Some(Reset), (Keep, Some(FateIgnored::Ipvs))),
             (Mode::Ipvs, false, &none, Keep, Some(Reset), (Keep, Some(FateIgnored::Ipvs))),
         ] {
             let annotations = allowed.clone();

@@ -70,6 +70,8 @@ impl fmt::Display for ConnectionStates {
 pub enum Match {
     Comment(Box<str>),
     Port(Protocol, u16),
+    /// A TCP port, but no connection's first packet: `--dport`, `! --syn`.
+    OpenPort(u16),
     Transport(Protocol),
     Conntrack(Not<ConnectionStates>),
     /// `-m addrtype`: one of the packet's addresses is local.
@@ -101,6 +103,7 @@ impl fmt::Display for Match {
                 write!(f, "-m comment --comment {quote}{text}{quote}")
             }
             Match::Port(protocol, port) => write!(f, "-m {protocol} --dport {port}"),
+            Match::OpenPort(port) => write!(f, "-m tcp --dport {port} ! --tcp-flags FIN,SYN,RST,ACK SYN"),
             Match::Transport(protocol) => write!(f, "-m {protocol}"),
             Match::Conntrack(states) => write!(f, "-m conntrack {}--ctstate {}", states.sign(), states.value),
             Match::LocalAddress(side) => {

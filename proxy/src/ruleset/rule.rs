@@ -109,6 +109,11 @@ impl Rule {
         self.protocol(protocol).and(Match::Port(protocol, port))
     }
 
+    /// Matches open connections to a TCP port: all packets but the first.
+    pub fn open_port(self, port: u16) -> Rule {
+        self.protocol(Protocol::Tcp).and(Match::OpenPort(port))
+    }
+
     pub fn conntrack(self, states: ConnectionStates) -> Rule {
         self.and(Match::Conntrack(Not::is(states)))
     }

@@ -13,6 +13,8 @@ pub enum RuleTarget {
     Drop,
     Return,
     Reject(Family),
+    /// `REJECT --reject-with tcp-reset`.
+    Reset,
     /// `MARK --set-xmark`: clears the mask's bits, and flips the mark's.
     Mark {
         mark: u32,
@@ -49,6 +51,7 @@ impl fmt::Display for RuleTarget {
             RuleTarget::Return => f.write_str("-j RETURN"),
             RuleTarget::Reject(Family::V4) => f.write_str("-j REJECT --reject-with icmp-port-unreachable"),
             RuleTarget::Reject(Family::V6) => f.write_str("-j REJECT --reject-with icmp6-port-unreachable"),
+            RuleTarget::Reset => f.write_str("-j REJECT --reject-with tcp-reset"),
             RuleTarget::Mark { mark, mask } => write!(f, "-j MARK --set-xmark {mark:#x}/{mask:#x}"),
             RuleTarget::Masquerade { random_fully: true } => f.write_str("-j MASQUERADE --random-fully"),
             RuleTarget::Masquerade { random_fully: false } => f.write_str("-j MASQUERADE"),

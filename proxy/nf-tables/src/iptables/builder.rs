@@ -11,6 +11,12 @@ use crate::xt::{self, AddrTypeMatch, CtStates, SetDirection, XtExtension};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
+/// The offset of the flags in TCP's header.
+const TCP_FLAGS: u32 = 13;
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
 
 /// Appends matches, then a target. The rule keeps the first error ([`Rule::error`]).
 #[derive(Debug)]
@@ -62,6 +68,17 @@ impl<'r> RuleBuilder<'r> {
             SCTP => drop(self.rule.xt_match(&xt::sctp(Some(port)))),
             other => self.fail_protocol("a port needs TCP, UDP or SCTP in the header", other),
         }
+        self
+    }
+
+    /// `! --syn`: any TCP packet but a connection's first. iptables-nft adds it before the ports.
+    pub fn not_syn(mut self) -> RuleBuilder<'r> {
+        if self.protocol != TCP {
+            self.fail_protocol("flags need TCP in the header", self.protocol);
+        }
+        self.rule.payload(PayloadBase::Transport, TCP_FLAGS, 1, Register::R1);
+        self.rule.bitwise(Register::R1, Register::R1, Bitwise { mask: &[FIN | SYN | RST | ACK], xor: &[0] });
+        self.rule.cmp(Register::R1, CmpOp::NotEqual, &[SYN]);
         self
     }
 
@@ -198,6 +215,14 @@ impl<'r> RuleBuilder<'r> {
         match self.family {
             Family::Ipv6 => self.xt_target(&xt::reject_v6()),
             _ => self.xt_target(&xt::reject_v4()),
+        }
+    }
+
+    /// `-j REJECT --reject-with tcp-reset`.
+    pub fn reset(self) {
+        match self.family {
+            Family::Ipv6 => self.xt_target(&xt::reset_v6()),
+            _ => self.xt_target(&xt::reset_v4()),
         }
     }
 }

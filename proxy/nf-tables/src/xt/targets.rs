@@ -8,10 +8,12 @@ use super::XtExtension;
 const ADDRESSES: u32 = 1 << 0;
 const PORTS: u32 = 1 << 1;
 const RANDOM_FULLY: u32 = 1 << 4;
-/// `ICMP_PORT_UNREACHABLE` (`include/uapi/linux/netfilter_ipv4/ipt_REJECT.h`).
+/// `IPT_ICMP_PORT_UNREACHABLE`, `IPT_TCP_RESET` (`include/uapi/linux/netfilter_ipv4/ipt_REJECT.h`).
 const PORT_UNREACHABLE_V4: u32 = 3;
-/// `IP6T_ICMP6_PORT_UNREACH` (`include/uapi/linux/netfilter_ipv6/ip6t_REJECT.h`).
+const TCP_RESET_V4: u32 = 7;
+/// `IP6T_ICMP6_PORT_UNREACH`, `IP6T_TCP_RESET` (`include/uapi/linux/netfilter_ipv6/ip6t_REJECT.h`).
 const PORT_UNREACHABLE_V6: u32 = 4;
+const TCP_RESET_V6: u32 = 6;
 
 /// `-j MARK --set-xmark` (`xt_mark.h`, `struct xt_mark_tginfo2`): clears `mask` and inverts `mark`.
 pub fn set_xmark(mark: u32, mask: u32) -> XtExtension<8> {
@@ -74,4 +76,14 @@ pub fn reject_v4() -> XtExtension<8> {
 /// `-j REJECT --reject-with icmp6-port-unreachable` (`ip6t_REJECT.h`).
 pub fn reject_v6() -> XtExtension<8> {
     XtExtension::new("REJECT", 0).u32(0, PORT_UNREACHABLE_V6)
+}
+
+/// `-j REJECT --reject-with tcp-reset` in IPv4 (`ipt_REJECT.h`).
+pub fn reset_v4() -> XtExtension<8> {
+    XtExtension::new("REJECT", 0).u32(0, TCP_RESET_V4)
+}
+
+/// `-j REJECT --reject-with tcp-reset` in IPv6 (`ip6t_REJECT.h`).
+pub fn reset_v6() -> XtExtension<8> {
+    XtExtension::new("REJECT", 0).u32(0, TCP_RESET_V6)
 }

@@ -25,7 +25,15 @@ pub(super) fn text(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Op
 /// Returns `None` for a form of rule that the proxy never writes.
 pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> Option<Rule> {
     let mut reader =
-        RuleDecoder { family, rule: Rule::new(), loaded: LoadedField::Nothing, mask: None, sets, indices: Vec::new() };
+        RuleDecoder {
+            family,
+            rule: Rule::new(),
+            loaded: LoadedField::Nothing,
+            mask: None,
+            is_open: false,
+            sets,
+            indices: Vec::new(),
+        };
     expressions(bytes).try_for_each(|expression| reader.read(&expression))?;
     let RuleDecoder { mut rule, indices, .. } = reader;
     match verdict(bytes) {
@@ -53,6 +61,7 @@ enum LoadedField {
     Source,
     Destination,
     Port,
+    TcpFlags,
 }
 
 struct RuleDecoder<'a> {
@@ -60,6 +69,8 @@ struct RuleDecoder<'a> {
     rule: Rule,
     loaded: LoadedField,
     mask: Option<Vec<u8>>,
+    /// Whether the flags have been compared, which iptables-nft does before the port.
+    is_open: bool,
     sets: &'a mut dyn FnMut(u16) -> Option<String>,
     indices: Vec<(String, u16)>,
 }
@@ -86,6 +97,7 @@ impl RuleDecoder<'_> {
                     // iptables-nft writes this form since 1.8.10.
                     (Family::V4, 1, 9) => LoadedField::Protocol,
                     (_, 2, 2) => LoadedField::Port,
+                    (_, 2, 13) => LoadedField::TcpFlags,
                     _ => return None,
                 }
             }
@@ -122,8 +134,10 @@ impl RuleDecoder<'_> {
             }
             LoadedField::Port => {
                 let port = u16::from_be_bytes(data.try_into().ok()?);
-                self.rule.matches.push(Match::Port(self.rule.protocol?, port));
+                let one = if self.is_open { Match::OpenPort(port) } else { Match::Port(self.rule.protocol?, port) };
+                self.rule.matches.push(one);
             }
+            LoadedField::TcpFlags => self.is_open = true,
         }
         Some(())
     }
@@ -188,6 +202,8 @@ impl RuleDecoder<'_> {
         Some(match name {
             "MARK" => RuleTarget::Mark { mark: u32_at(0)?, mask: u32_at(4)? },
             "MASQUERADE" => RuleTarget::Masquerade { random_fully: u32_at(if v4 { 4 } else { 0 })? != 0 },
+            // `IPT_TCP_RESET`, `IP6T_TCP_RESET`.
+            "REJECT" if u32_at(0)? == if v4 { 7 } else { 6 } => RuleTarget::Reset,
             "REJECT" => RuleTarget::Reject(self.family),
             "REDIRECT" => RuleTarget::Redirect(port_at(if v4 { 16 } else { 36 })?),
             // Without addresses (`NF_NAT_RANGE_MAP_IPS`) encoding again gives other bytes.

@@ -40,6 +40,7 @@ pub(super) fn encode<'r, E>(
         builder = match one {
             Match::Comment(text) => builder.comment(text),
             Match::Port(_, port) => builder.destination_port(*port),
+            Match::OpenPort(port) => builder.not_syn().destination_port(*port),
             Match::Transport(_) => builder.protocol_match(),
             Match::Conntrack(states) => builder.conntrack_state(states.value.0, states.negated),
             Match::LocalAddress(side) => builder.address_type(address_type(side)),
@@ -60,6 +61,7 @@ pub(super) fn encode<'r, E>(
         RuleTarget::Drop => builder.verdict(NfVerdict::Drop),
         RuleTarget::Return => builder.verdict(NfVerdict::Return),
         RuleTarget::Reject(_) => builder.reject(),
+        RuleTarget::Reset => builder.reset(),
         RuleTarget::Mark { mark, mask } => builder.set_xmark(*mark, *mask),
         RuleTarget::Masquerade { random_fully } => builder.masquerade(*random_fully),
         RuleTarget::Snat { to, random_fully } => builder.snat(*to, *random_fully),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, MasqueradeSource, NodePortAddresses, Variant, WriterChoice};
-use svcproxy::model::Change;
+use svcproxy::model::{Change, FlowFate};
 use svcproxy::source::read_directory;
 
 /// The environment variable set inside the namespaces.
@@ -183,7 +183,7 @@ pub fn masquerade_sources() -> MasqueradeSource {
     MasqueradeSource::Addresses(vec!["172.18.0.2".parse().unwrap(), "fd00:18::2".parse().unwrap()])
 }
 
-pub fn configs_of_every_rule() -> [Config; 6] {
+pub fn configs_of_every_rule() -> [Config; 7] {
     let base = Config { detect_local: cluster_cidrs(), ..Config::for_node("node-a") };
     let loopback = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
     [
@@ -191,6 +191,7 @@ pub fn configs_of_every_rule() -> [Config; 6] {
         Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
         Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
         Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
+        Config { flow_fate: FlowFate::Reset, ..base.clone() },
         Config { masquerade_source: masquerade_sources(), no_masquerade: pod_ranges(), ..base.clone() },
         Config { node_port_addresses: NodePortAddresses::Ranges(loopback), count_localhost_node_ports: true, ..base },
     ]

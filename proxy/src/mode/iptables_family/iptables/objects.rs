@@ -40,7 +40,8 @@ impl EndpointComments {
 pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> ServiceRules {
     let accepting = names::service_port_chain(names::FW, &plan.name);
     let mut out = ServiceRules::default();
-    filter::render(plan, node, FilterComments::no_endpoints(&accepting), &mut out);
+    let words = FilterComments { resets: true, ..FilterComments::no_endpoints(&accepting) };
+    filter::render(plan, node, words, &mut out);
     let mut backends: Vec<SocketAddr> = [&plan.cluster_backends[..], &plan.local_backends].concat();
     backends.sort_unstable();
     backends.dedup();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::names;
 use super::node_ports::NodePortMatch;
 use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
-use crate::model::{Protocol, ServiceAnnotation};
+use crate::model::{FlowFate, Protocol, ServiceAnnotation};
 use crate::plan::{ExternalFrontends, FrontendVerdict, NodePlan, ServicePortPlan};
 use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
@@ -14,6 +14,9 @@ const REFUSED_EXTERNAL: ChainId = (Table::Filter, names::EXTERNAL_SERVICES);
 const FIREWALL: ChainId = (Table::Filter, names::PROXY_FIREWALL);
 const HEALTH_CHECKS: ChainId = (Table::Filter, names::NODE_PORTS);
 
+/// The end of the comment of rules that reset open connections. The counters of refused packets leave them out.
+const OPEN_CONNECTIONS: &str = "resets open connections";
+
 pub const CHAINS: [ChainId; 4] = [REFUSED_INTERNAL, REFUSED_EXTERNAL, FIREWALL, HEALTH_CHECKS];
 
 #[derive(Debug, Clone, Copy)]
@@ -21,19 +24,20 @@ pub struct FilterComments<'a> {
     pub refused: &'a str,
     /// The nat chain that accepts allowed sources of load-balancer IPs.
     pub accepting: &'a str,
+    /// Whether a frontend without endpoints resets open connections if the Service's [flow fate](FlowFate) asks for it.
+    pub resets: bool,
 }
 
 impl<'a> FilterComments<'a> {
     pub fn no_endpoints(accepting: &'a str) -> FilterComments<'a> {
-        FilterComments { refused: "has no endpoints", accepting }
+        FilterComments { refused: "has no endpoints", accepting, resets: false }
     }
 }
 
 pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: FilterComments<'_>, out: &mut ServiceRules) {
     let writer = FilterRenderer { plan, node, name: plan.name.to_string(), words };
     if let Some(internal) = &plan.internal {
-        let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), plan.port);
-        out.add(REFUSED_INTERNAL, writer.refusal(internal.action.verdict, to_cluster_ip));
+        out.add(REFUSED_INTERNAL, writer.refusal(internal.action.verdict, |rule| rule.destination(internal.address), plan.port));
     }
     if let Some(external) = &plan.external {
         out.add(REFUSED_EXTERNAL, writer.refused_external(external));
@@ -51,13 +55,19 @@ struct FilterRenderer<'a> {
 }
 
 impl FilterRenderer<'_> {
-    fn refusal(&self, verdict: FrontendVerdict, matching: impl FnOnce(Rule) -> Rule) -> Option<Rule> {
+    /// Refuses packets to a port. Conntrack takes the next packet of a connection whose entry was deleted for the first
+    /// of a new one (`nf_conntrack_tcp_loose`), so it passes these chains; ICMP would not end the connection.
+    fn refusal(&self, verdict: FrontendVerdict, matching: impl Fn(Rule) -> Rule, port: u16) -> Vec<Rule> {
         let commented = |why: &str| matching(Rule::commented(format!("{} {why}", self.name)));
-        match verdict {
-            FrontendVerdict::Deliver(_) => None,
-            FrontendVerdict::Reject => Some(commented(self.words.refused).reject(self.node.family)),
-            FrontendVerdict::Drop => Some(commented("has no local endpoints").target(RuleTarget::Drop)),
-        }
+        let refused = |why: &str| commented(why).port(self.plan.protocol(), port);
+        let rule = match verdict {
+            FrontendVerdict::Deliver(_) => return Vec::new(),
+            FrontendVerdict::Reject => refused(self.words.refused).reject(self.node.family),
+            FrontendVerdict::Drop => refused("has no local endpoints").target(RuleTarget::Drop),
+        };
+        let resets = self.words.resets && self.plan.flow_fate != FlowFate::Keep;
+        let reset = resets.then(|| commented(OPEN_CONNECTIONS).open_port(port).target(RuleTarget::Reset));
+        reset.into_iter().chain([rule]).collect()
     }
 
     /// Drops untranslated packets to restricted frontends. Without endpoints allowed sources must be rejected instead.
@@ -87,16 +97,14 @@ impl FilterRenderer<'_> {
     }
 
     fn refused_external(&self, external: &ExternalFrontends) -> Vec<Rule> {
-        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.action.verdict);
+        let (port, verdict) = (self.plan.port, external.action.verdict);
         let addresses = external.external_ips.iter().chain(&external.load_balancer_ips);
-        let mut lines: Vec<Rule> = addresses
-            .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
-            .collect();
+        let mut lines: Vec<Rule> =
+            addresses.flat_map(|address| self.refusal(verdict, |rule| rule.destination(*address), port)).collect();
         if let Some(node_port) = external.node_port {
             // Another program may listen on the node's other addresses.
-            let refusal =
-                |scope: NodePortMatch| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
-            lines.extend(NodePortMatch::all(self.node).into_iter().filter_map(refusal));
+            let refusal = |scope: NodePortMatch| self.refusal(verdict, |rule| scope.of_any(rule), node_port);
+            lines.extend(NodePortMatch::all(self.node).into_iter().flat_map(refusal));
         }
         lines
     }
