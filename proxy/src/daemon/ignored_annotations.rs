@@ -29,8 +29,9 @@ impl ReportedAnnotations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Mode};
     use crate::mode::assemble;
+    use crate::mode::iptables_family::ipvs::kernel::FakeIpvsKernel;
     use crate::model::Change;
     use crate::testing::{key, object};
     use serde_json::json;
@@ -46,7 +47,8 @@ mod tests {
 
     #[test]
     fn a_service_whose_annotation_has_no_effect_is_reported_once() {
-        let mut proxy = assemble::iptables(&Config::for_node("n1"), Family::V4, FakeIptables::default());
+        let config = Config { mode: Mode::Ipvs, ..Config::for_node("n1") };
+        let mut proxy = assemble::ipvs(&config, Family::V4, FakeIpvsKernel::default());
         let (recorder, mut events) = Recorder::new();
         let mut reported = ReportedAnnotations::default();
         for (fate, balancing) in
@@ -61,7 +63,7 @@ mod tests {
         assert_eq!(notes.len(), expected.len(), "again only after it was over: {notes:?}");
         for (note, annotation) in notes.iter().zip(expected) {
             let of = format!("the annotation svcproxy/{annotation} of Service default/web has no effect on this node");
-            assert!(note.starts_with(&format!("{of}: iptables mode")), "{notes:?}");
+            assert!(note.starts_with(&format!("{of}: IPVS mode")), "{notes:?}");
         }
     }
 }

@@ -389,6 +389,9 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
             }
         };
         self.schedule.follow_up(again);
+        if self.runner.family.take_ended() {
+            self.cleanup = FlowCleanup::after_sync(self.cleanup.take(), self.runner.family.stale_flows());
+        }
     }
 
     /// Whether the rules are those of a state file.

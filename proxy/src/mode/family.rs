@@ -13,13 +13,15 @@ use super::companion::Companion;
 use super::{Mode, Plans};
 use crate::config::{Config, NodeAddresses};
 use crate::habits::{self, Habit};
-use crate::model::{Change, Family, ObjectKey, ServiceAnnotation, ServicePortName};
+use crate::model::{Change, Family, ObjectKey, Protocol, ServiceAnnotation, ServicePortName};
 use crate::mutants;
 use crate::plan::conntrack_index::ConntrackIndex;
-use crate::plan::flow_fate::{FatePolicy, memory};
+use crate::plan::ended_flows::EndedFlows;
+use crate::plan::flow_fate::{FatePolicy, deletes_entries, memory};
 use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::ignored_annotations::IgnoredAnnotations;
 use crate::plan::load_balancing::BalancingPolicy;
+use crate::plan::lost_flows::TrackedPort;
 use crate::plan::node::primary_address;
 use crate::plan::other_machines::{PublishedAddresses, other_machines};
 use crate::plan::service_port::PlanContext;
@@ -41,6 +43,9 @@ pub struct FamilyProxy<M> {
     records: PlanRecords,
     other_machines: BTreeSet<IpAddr>,
     conntrack_index: ConntrackIndex,
+    ended_flows: EndedFlows,
+    /// Whether flows have ended since [`FamilyProxy::take_ended`].
+    has_ended: bool,
 }
 
 /// Records of plans as of the last sync.
@@ -50,6 +55,9 @@ struct PlanRecords {
     summary: PlanSummary,
     published: PublishedAddresses,
     ignored_annotations: IgnoredAnnotations,
+    /// TCP service ports of plans since the last successful sync, for modes that end flows by conntrack.
+    tracked: BTreeMap<ServicePortName, Option<TrackedPort>>,
+    tracks: bool,
 }
 
 impl PlanRecords {
@@ -58,6 +66,9 @@ impl PlanRecords {
         self.summary.record(name, plan);
         self.published.record(name, plan);
         self.ignored_annotations.record(name, plan);
+        if self.tracks && name.protocol == Protocol::Tcp {
+            self.tracked.insert(name.clone(), plan.and_then(TrackedPort::of));
+        }
     }
 }
 
@@ -73,6 +84,8 @@ impl<M: Mode> FamilyProxy<M> {
             records: PlanRecords::default(),
             other_machines: BTreeSet::new(),
             conntrack_index: ConntrackIndex::default(),
+            ended_flows: EndedFlows::default(),
+            has_ended: false,
         }
     }
 
@@ -201,7 +214,19 @@ impl<M: Mode> FamilyProxy<M> {
         let of_companions: Vec<Instant> =
             self.companions.iter_mut().filter_map(|companion| companion.follow_up(now)).collect();
         let next = self.mode.follow_up(now)?;
-        Ok(next.into_iter().chain(of_companions).min())
+        // A sync that is due may make a lost endpoint serve again. This is called again after it.
+        let drained = if self.is_due() { None } else { self.end_drained(now) };
+        Ok(next.into_iter().chain(of_companions).chain(drained).min())
+    }
+
+    fn end_drained(&mut self, now: Instant) -> Option<Instant> {
+        self.has_ended |= self.ended_flows.advance(now);
+        self.ended_flows.next()
+    }
+
+    /// Whether connections have ended since the last call, without a sync: [`FamilyProxy::stale_flows`] has changed.
+    pub fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.has_ended)
     }
 
     /// Returns the checks that the last syncs changed. `None`: the check was removed.
@@ -265,6 +290,9 @@ impl<M: Mode> FamilyProxy<M> {
                 (port, servers)
             }));
             self.conntrack_index.add_previous(self.mode.take_previous_frontends());
+            let tracked = std::mem::take(&mut self.records.tracked).into_iter();
+            let tracked = tracked.filter_map(|(name, port)| Some((name, port?))).collect();
+            self.ended_flows.replace_all(tracked, Instant::now());
             return Ok(report);
         }
         let mut pending = self.state.take_part(&mut self.pending);
@@ -277,12 +305,14 @@ impl<M: Mode> FamilyProxy<M> {
             let port = self.state.service_port(name);
             self.conntrack_index.record(name, port.as_deref().map(|port| (port, self.servers(name))));
         }
+        let tracked = std::mem::take(&mut self.records.tracked);
+        self.ended_flows.replace(tracked.into_iter().collect(), Instant::now());
         Ok(report)
     }
 
     /// Returns the filter for stale conntrack entries, until [`FamilyProxy::conntrack_reconciled`].
     pub fn stale_flows(&self) -> Option<StaleFlowFilter> {
-        if self.conntrack_index.due().is_empty() {
+        if self.conntrack_index.due().is_empty() && !self.ended_flows.is_due() {
             return None;
         }
         let ports = self.conntrack_index.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
@@ -291,7 +321,7 @@ impl<M: Mode> FamilyProxy<M> {
             (port, servers)
         });
         let flows = StaleFlowFilter::new(ports, &self.node_plan().node_ports, &self.addresses.local);
-        Some(flows.only(self.conntrack_index.due()))
+        Some(flows.only(self.conntrack_index.due()).and_ended(self.ended_flows.due()))
     }
 
     fn servers(&self, name: &ServicePortName) -> BTreeSet<SocketAddr> {
@@ -300,6 +330,7 @@ impl<M: Mode> FamilyProxy<M> {
 
     pub fn conntrack_reconciled(&mut self) {
         self.conntrack_index.clear_due();
+        self.ended_flows.clear_due();
     }
 
     fn full(&mut self) -> Result<SyncReport, M::Error> {
@@ -308,6 +339,8 @@ impl<M: Mode> FamilyProxy<M> {
         records.checks.retain(|name| state.service_port(name).is_some());
         (records.summary, records.published) = (PlanSummary::default(), PublishedAddresses::default());
         records.ignored_annotations = IgnoredAnnotations::default();
+        records.tracked.clear();
+        records.tracks = deletes_entries(config.mode) && node.lost_flows.is_some();
         let planner = Planner { config, state, addresses, other_machines };
         let plans = RecordingPlans { planner, records: RefCell::new(records) };
         companions.iter_mut().for_each(|companion| companion.full(addresses, &plans));

@@ -72,6 +72,12 @@ impl FatePolicy {
     }
 }
 
+/// Whether connections end by the deletion of their conntrack entry ([`super::ended_flows`]), because the mode's rules
+/// see only the endpoint of a translated packet.
+pub fn deletes_entries(mode: Mode) -> bool {
+    mode == Mode::Iptables
+}
+
 /// Returns how long lost flows are remembered: as long as the kernel remembers an idle connection. `None` while no
 /// service port has had another fate than [`FlowFate::Keep`].
 pub fn memory(config: &Config, state: &State) -> Option<Duration> {

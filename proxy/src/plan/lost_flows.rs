@@ -2,7 +2,7 @@
 //! its frontend and its endpoint, so that other Services' connections to the endpoint, and those of clients that use
 //! its own address, are not touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -31,6 +31,19 @@ impl TrackedPort {
             frontends: plan.frontends().collect(),
             serving: plan.serving.clone(),
         })
+    }
+
+    #[cfg(test)]
+    pub fn new(fate: FlowFate, frontends: Vec<Frontend>, serving: Vec<SocketAddr>) -> TrackedPort {
+        TrackedPort { fate, frontends, serving }
+    }
+
+    pub fn fate(&self) -> FlowFate {
+        self.fate
+    }
+
+    pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
+        self.frontends.iter().copied()
     }
 
     fn allows(&self, endpoint: &SocketAddr) -> bool {
@@ -160,6 +173,40 @@ impl LostFlows {
     pub fn next(&self, memory: Duration) -> Option<Instant> {
         let losses = self.lost.values().flat_map(BTreeMap::values);
         losses.map(|loss| if loss.is_reset { loss.drained + memory } else { loss.drained }).min()
+    }
+
+    pub fn port(&self, name: &ServicePortName) -> Option<&TrackedPort> {
+        self.ports.get(name)
+    }
+
+    /// Forgets flows whose drain has ended, and returns them: for a mode that ends a flow once.
+    pub fn take_drained(&mut self, now: Instant) -> Vec<LostFlow> {
+        let (mut taken, count) = (Vec::new(), &mut self.count);
+        for (frontend, flows) in &mut self.lost {
+            flows.retain(|endpoint, loss| {
+                let is_over = loss.drained <= now;
+                *count -= usize::from(is_over);
+                taken.extend(is_over.then_some((*frontend, *endpoint)));
+                !is_over
+            });
+        }
+        self.lost.retain(|_, flows| !flows.is_empty());
+        taken
+    }
+
+    /// Returns when [`LostFlows::take_drained`] has work.
+    pub fn next_drained(&self) -> Option<Instant> {
+        self.lost.values().flat_map(BTreeMap::values).map(|loss| loss.drained).min()
+    }
+
+    /// Returns the endpoints to which flows to a frontend may stay: they serve, or drain. `None`: any.
+    pub fn allowed(&self, frontend: &Frontend) -> Option<BTreeSet<SocketAddr>> {
+        let owner = self.owner(frontend);
+        if owner.is_some_and(|owner| owner.fate == FlowFate::Keep) {
+            return None;
+        }
+        let draining = self.lost.get(frontend).into_iter().flat_map(BTreeMap::keys);
+        Some(owner.into_iter().flat_map(|owner| &owner.serving).chain(draining).copied().collect())
     }
 
     /// Returns the flows to reset.

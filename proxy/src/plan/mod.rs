@@ -4,6 +4,7 @@
 pub mod advice;
 pub mod backends;
 pub mod conntrack_index;
+pub mod ended_flows;
 pub mod flow_fate;
 pub mod health;
 pub mod ignored_annotations;

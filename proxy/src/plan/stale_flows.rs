@@ -1,6 +1,6 @@
 //! Stale conntrack entries of UDP and SCTP. Only a flow's first packet meets the rules. So a UDP client that keeps its
 //! port would send to a removed endpoint forever, or to none if its flow is older than the service. TCP connections end
-//! by themselves.
+//! by themselves, unless their Service asks for another fate ([`super::ended_flows`]).
 //!
 //! As upstream since Kubernetes 1.32, a UDP flow must go to a *serving* endpoint, whatever policy, topology or
 //! readiness, so that UDP flows last as long as TCP connections would. An SCTP association lasts until its endpoint is
@@ -83,6 +83,21 @@ impl StaleFlowFilter {
         self
     }
 
+    /// Adds TCP connections that ended, with the endpoints whose connections stay.
+    pub fn and_ended(
+        mut self,
+        ended: impl Iterator<Item = (Frontend, DueFlows, BTreeSet<SocketAddr>)>,
+    ) -> StaleFlowFilter {
+        for (frontend, due, kept) in ended {
+            let key = (Protocol::Tcp, frontend);
+            self.serving.insert(key, kept);
+            if let DueFlows::ToServers(servers) = due {
+                self.lost.insert(key, servers);
+            }
+        }
+        self
+    }
+
     pub fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
         self.serving.keys().chain(&self.gone).copied()
     }
@@ -100,19 +115,30 @@ impl StaleFlowFilter {
         let address = (flow.protocol, Frontend::Address(flow.destination));
         let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
         let on_node = self.is_of_node(flow.destination.ip());
-        match self.servers_of(flow) {
-            Some(servers) => !servers.contains(&flow.server),
+        match self.frontend_of(flow) {
+            Some((key, servers)) if flow.protocol == Protocol::Tcp => self.has_ended(flow, key, servers),
+            Some((_, servers)) => !servers.contains(&flow.server),
             // An untranslated flow reached another program.
             None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
         }
     }
 
+    /// Endpoints that were lost before their Service asked for a fate keep their connections, and so do other programs'.
+    fn has_ended(&self, flow: &Flow, key: &(Protocol, Frontend), kept: &BTreeSet<SocketAddr>) -> bool {
+        let is_lost = self.lost.get(key).is_none_or(|lost| lost.contains(&flow.server));
+        flow.translated && !flow.by_ipvs && is_lost && !kept.contains(&flow.server)
+    }
+
     /// Returns the servers of a flow's frontend; `None` if the frontend was removed, or is not judged.
     pub fn servers_of(&self, flow: &Flow) -> Option<&BTreeSet<SocketAddr>> {
+        self.frontend_of(flow).map(|(_, servers)| servers)
+    }
+
+    fn frontend_of(&self, flow: &Flow) -> Option<(&(Protocol, Frontend), &BTreeSet<SocketAddr>)> {
         let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
         let on_node = self.is_of_node(flow.destination.ip());
-        let serving = self.serving.get(&(flow.protocol, Frontend::Address(flow.destination)));
-        serving.or_else(|| self.serving.get(&node_port).filter(|_| on_node))
+        let serving = self.serving.get_key_value(&(flow.protocol, Frontend::Address(flow.destination)));
+        serving.or_else(|| self.serving.get_key_value(&node_port).filter(|_| on_node))
     }
 
     /// Whether this is an address of the node that accepts node ports.
@@ -185,5 +211,21 @@ mod tests {
         let part = flows(&["10.244.1.5:53"]).only(&node_port);
         assert!(part.is_stale(&flow(NODE_PORT, "10.244.1.6:53")));
         assert!(!part.is_stale(&flow(CLUSTER_IP, "10.244.1.6:53")), "nothing changed there");
+    }
+    #[test]
+    fn only_connections_that_rules_translated_to_a_lost_endpoint_end() {
+        let (lost, kept) = ("10.244.1.6:53", "10.244.1.5:53");
+        let judged = |due: DueFlows, to: &str| {
+            let ended = (Frontend::Address(socket(CLUSTER_IP)), due, BTreeSet::from([socket(kept)]));
+            let filter = flows(&[]).and_ended([ended].into_iter());
+            let tcp = Flow { protocol: Protocol::Tcp, ..flow(CLUSTER_IP, to) };
+            (filter.is_stale(&tcp), filter.is_stale(&Flow { by_ipvs: true, ..tcp }))
+        };
+        let only = || DueFlows::ToServers(BTreeSet::from([socket(lost), socket(kept)]));
+        assert_eq!(judged(only(), lost), (true, false));
+        assert_eq!(judged(only(), kept), (false, false), "it serves again");
+        assert_eq!(judged(only(), "10.244.1.7:53"), (false, false), "lost before the Service asked");
+        assert_eq!(judged(DueFlows::All, "10.244.1.7:53"), (true, false), "a proxy starts");
+        assert_eq!(judged(DueFlows::All, CLUSTER_IP), (false, false), "another program's");
     }
 }

@@ -106,6 +106,8 @@ fn matches_and_targets_are_laid_out_as_in_the_kernel_s_headers() {
     assert_eq!(extension(&xt::dnat("10.0.0.1:61000".parse().unwrap())), ("DNAT", 2, 48, dnat));
     assert_eq!(extension(&xt::reject_v4()), ("REJECT", 0, 8, vec![(0, 3)]));
     assert_eq!(extension(&xt::reject_v6()), ("REJECT", 0, 8, vec![(0, 4)]));
+    assert_eq!(extension(&xt::reset_v4()), ("REJECT", 0, 8, vec![(0, 7)]));
+    assert_eq!(extension(&xt::reset_v6()), ("REJECT", 0, 8, vec![(0, 6)]));
 }
 
 #[test]

@@ -100,6 +100,10 @@ fn of_any_family(family: Family) -> Vec<RuleForm> {
     ];
     let reject = format!("-m conntrack --ctstate NEW -j REJECT --reject-with {icmp}-port-unreachable");
     forms.push(plain("filter", &reject, |rule| rule.conntrack_state(xt::NEW, false).reject()));
+    let reset = "-p tcp -m tcp --dport 80 ! --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset";
+    forms.push(form("filter", reset.to_owned(), move |rule| {
+        build(rule, &protocol(6), &|rule| rule.not_syn().destination_port(80).reset());
+    }));
     for (n, kept) in [(2, "0.50000000000"), (3, "0.33333333349"), (7, "0.14285714272"), (10, "0.10000000009")] {
         forms.push(form("nat", format!("-m statistic --mode random --probability {kept} -j CHAIN"), move |rule| {
             build(rule, &RuleHeader::default(), &|rule| rule.one_in(n).jump("CHAIN"));

@@ -119,6 +119,13 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
                 rules_ahead = 0;
             }
         }
+        for name in self.engine.renderer.take_unrendered() {
+            if self.engine.refused.contains_key(&name) {
+                continue;
+            }
+            let rules = service_rules(&mut self.engine.renderer, node, &name, None);
+            self.ledger.insert(&name, rules);
+        }
         Ok(())
     }
 

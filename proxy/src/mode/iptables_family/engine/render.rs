@@ -91,6 +91,11 @@ pub trait Renderer<K> {
     /// Starts a full sync, which renders every service port again.
     fn begin(&mut self, _saved: &SavedTables) {}
 
+    /// Returns deleted service ports that still have rules, after a full sync has rendered the others.
+    fn take_unrendered(&mut self) -> BTreeSet<ServicePortName> {
+        BTreeSet::new()
+    }
+
     /// Creates the objects to which rules refer. `saved`: the tables before a full sync.
     ///
     /// After an error the next sync is full.

@@ -6,6 +6,7 @@
 
 pub mod connections;
 pub mod jumps;
+mod lost_frontends;
 pub mod objects;
 pub mod ruleset;
 pub mod syncer;

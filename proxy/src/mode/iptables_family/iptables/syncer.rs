@@ -1,4 +1,8 @@
+use std::collections::BTreeSet;
+use std::time::Instant;
+
 use super::jumps;
+use super::lost_frontends::LostFrontends;
 use super::objects::{EndpointComments, render};
 use super::ruleset;
 use crate::config::NodeAddresses;
@@ -10,18 +14,26 @@ use crate::mode::iptables_family::engine::render::{FixedChain, Renderer, Service
 use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::ServicePortName;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::SavedTables;
 
 pub type IptablesSyncer<K> = Engine<IptablesRenderer, K>;
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct IptablesRenderer {
     /// Whether even large clusters' rules have comments, which [`super::connections`] needs.
     counts_by_comment: bool,
+    lost_frontends: LostFrontends,
+}
+
+impl IptablesRenderer {
+    pub fn new(counts_by_comment: bool) -> IptablesRenderer {
+        IptablesRenderer { counts_by_comment, lost_frontends: LostFrontends::default() }
+    }
 }
 
 impl<K: PacketFilter> IptablesSyncer<K> {
     pub fn new(kernel: K, counts_by_comment: bool) -> IptablesSyncer<K> {
-        Engine::with(kernel, IptablesRenderer { counts_by_comment })
+        Engine::with(kernel, IptablesRenderer::new(counts_by_comment))
     }
 }
 
@@ -46,9 +58,21 @@ impl<K: PacketFilter> Renderer<K> for IptablesRenderer {
     fn render(
         &mut self,
         (node, comments): &Self::Node,
-        _: &ServicePortName,
+        name: &ServicePortName,
         plan: Option<&ServicePortPlan>,
     ) -> ServiceRules {
-        plan.map(|plan| render(plan, node, *comments)).unwrap_or_default()
+        let mut rules = plan.map(|plan| render(plan, node, *comments)).unwrap_or_default();
+        if let Some(memory) = node.lost_flows {
+            rules.lines.extend(self.lost_frontends.render(name, plan, memory, Instant::now()));
+        }
+        rules
+    }
+
+    fn begin(&mut self, _: &SavedTables) {
+        self.lost_frontends.begin(Instant::now());
+    }
+
+    fn take_unrendered(&mut self) -> BTreeSet<ServicePortName> {
+        self.lost_frontends.take_unrendered()
     }
 }

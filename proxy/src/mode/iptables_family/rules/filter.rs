@@ -1,11 +1,11 @@
 //! One service port's filter rules, for modes whose nat rules do not translate refused packets.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::names;
 use super::node_ports::NodePortMatch;
-use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
-use crate::model::{FlowFate, Protocol, ServiceAnnotation};
+use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules, SharedRule};
+use crate::model::{FlowFate, Protocol, ServiceAnnotation, ServicePortName};
 use crate::plan::{ExternalFrontends, FrontendVerdict, NodePlan, ServicePortPlan};
 use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
@@ -44,6 +44,12 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: FilterComments<'_>
         out.add(FIREWALL, writer.firewall(external));
     }
     out.add(HEALTH_CHECKS, writer.health_check());
+}
+
+/// Resets open connections to an address that the service port has lost.
+pub fn lost_frontend(name: &ServicePortName, address: SocketAddr) -> SharedRule {
+    let rule = Rule::commented(format!("{name} {OPEN_CONNECTIONS}")).destination(address.ip());
+    SharedRule { id: REFUSED_INTERNAL, rule: rule.open_port(address.port()).target(RuleTarget::Reset) }
 }
 
 struct FilterRenderer<'a> {
