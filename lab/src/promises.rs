@@ -54,7 +54,8 @@ impl Promise {
             | "localhost-listeners"
             | "other-port-of-cluster-ip"
             | "unused-cluster-ip" => mode == Mode::Nftables,
-            "flow-fate" | "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
+            "flow-fate" => mode != Mode::Ipvs,
+            "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
             "no-masquerade" | "traffic-counters" => matches!(mode, Mode::Iptables | Mode::Nftables),
             "masquerade-source" => !matches!(mode, Mode::Userspace | Mode::Other),
             // kube-proxy's own, by its flags and pages.

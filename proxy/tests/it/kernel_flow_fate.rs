@@ -74,9 +74,31 @@ fn cluster(version: u32, fate: &str, endpoints: &[&str]) -> String {
 
 #[test]
 fn connections_of_a_lost_endpoint_are_reset_and_no_others() {
-    if !inside!() {
-        return;
+    if inside!() {
+        reset_in_mode("nftables", "nft list ruleset");
     }
+}
+
+/// In iptables mode the loss shows in conntrack, where no entry is left.
+#[test]
+fn connections_of_a_lost_endpoint_are_reset_and_no_others_in_iptables_mode() {
+    if inside!() {
+        reset_in_mode("iptables", "conntrack -L -f ipv4; conntrack -L -f ipv6; iptables-save; ip6tables-save");
+    }
+}
+
+fn has_drained(mode: &str, family: &str, address: &str) -> bool {
+    match mode {
+        "nftables" => shell(&format!("nft list set {family} kube-proxy lost-flows")).contains(address),
+        _ => {
+            let family = if family == "ip" { "ipv4" } else { "ipv6" };
+            let entries = shell(&format!("conntrack -L -f {family} -p tcp --orig-dst {address} 2>/dev/null"));
+            !entries.contains("ESTABLISHED")
+        }
+    }
+}
+
+fn reset_in_mode(mode: &str, state: &str) {
     shell("ip addr add 192.0.2.1/24 dev lo && ip addr add 2001:db8::1/64 dev lo nodad");
     shell("ip addr add 10.244.1.3/32 dev lo && ip addr add fd00:244::3/128 dev lo nodad");
     shell("ip route add 10.96.0.0/16 dev lo src 192.0.2.1; ip -6 route add fd00:96::/64 dev lo src 2001:db8::1");
@@ -84,7 +106,7 @@ fn connections_of_a_lost_endpoint_are_reset_and_no_others() {
     let directory = manifests.path();
     let all = ["10.244.1.3", "fd00:244::3"];
     write_file(directory, "cluster.json", &cluster(1, "reset", &all));
-    let flags = ["--manifests", directory.to_str().unwrap(), "--hostname-override=node-a", "--proxy-mode=nftables"];
+    let flags = ["--manifests", directory.to_str().unwrap(), "--hostname-override=node-a", &format!("--proxy-mode={mode}")];
     let mut proxy = Proxy::start(&flags);
     proxy.synced(Some("1"));
     let families = [
@@ -109,9 +131,9 @@ fn connections_of_a_lost_endpoint_are_reset_and_no_others() {
     for (connection, by_client) in &mut lost {
         let end = if *by_client { &mut connection.client } else { &mut connection.server };
         let name = end.peer_addr();
-        assert!(is_reset(end), "{name:?} by_client: {by_client}\n{}", shell("nft list ruleset"));
+        assert!(is_reset(end), "{name:?} by_client: {by_client}\n{}", shell(state));
     }
-    assert!(kept.iter_mut().all(Connection::works), "{}", shell("nft list ruleset"));
+    assert!(kept.iter_mut().all(Connection::works), "{}", shell(state));
     // Each other end is reset at its own next packet.
     for (connection, by_client) in &mut lost {
         assert!(is_reset(if *by_client { &mut connection.server } else { &mut connection.client }));
@@ -130,10 +152,8 @@ fn connections_of_a_lost_endpoint_are_reset_and_no_others() {
     write_file(directory, "cluster.json", &cluster(4, "drain=1s", &[]));
     proxy.synced(Some("4"));
     assert!(drained.iter_mut().all(Connection::works), "the drain lasts a second");
-    wait_for("the end of the drain", || {
-        shell("nft list set ip kube-proxy lost-flows").contains("10.96.0.1").then_some(())
-    });
-    wait_for("that of IPv6", || shell("nft list set ip6 kube-proxy lost-flows").contains("fd00:96::1").then_some(()));
+    wait_for("the end of the drain", || has_drained(mode, "ip", "10.96.0.1").then_some(()));
+    wait_for("that of IPv6", || has_drained(mode, "ip6", "fd00:96::1").then_some(()));
     assert!(drained.iter_mut().all(|connection| is_reset(&mut connection.client)));
     assert!(kept.iter_mut().all(Connection::works));
     proxy.kill();

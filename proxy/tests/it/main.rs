@@ -13,6 +13,7 @@ mod configuration;
 mod configuration_faults;
 mod daemon;
 mod deploy;
+mod flow_fate;
 mod fuzzing;
 mod hard_start;
 mod history;

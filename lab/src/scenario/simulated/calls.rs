@@ -7,6 +7,7 @@ use svclab_cluster::traffic::probe::{Probe, ProbeAnswer, ProbeOutcome, RESET};
 use svclab_sim::network::{Flow, HostId, Journey, NetworkError, Outcomes, PacketVerdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
+use svclab_sim::rules::target::RejectWith;
 use svclab_spec::Protocol;
 
 use super::lab::{SimError, SimLab};
@@ -19,6 +20,18 @@ pub(super) struct SentRequest {
     pub(super) flow: Flow,
     pub(super) packet: Packet,
     pub(super) second: Option<RelayConnection>,
+    /// The socket that answered: only its kernel knows the connection.
+    reached: Option<Socket>,
+}
+
+/// The machine, and both ends' addresses as it sees them.
+type Socket = (HostId, SocketAddr, SocketAddr);
+
+fn socket(verdict: &PacketVerdict) -> Option<Socket> {
+    match verdict {
+        PacketVerdict::Answered { by, at, saw } => Some((*by, *at, *saw)),
+        _ => None,
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -51,13 +64,14 @@ impl SimLab {
         let flow = Flow { from, source: probe.source_address, source_port, to: probe.to, protocol };
         let packet = self.machines.network().first_packet(&flow)?;
         let journey = self.send(from, &packet)?;
+        let reached = socket(&journey.verdict);
         let (answer, second) = match self.relay_reached(&journey.verdict, protocol) {
             None => (targets::answer(self.machines.network(), &self.spec, &journey.verdict), None),
             Some((node, host, port, relay, client)) => {
                 self.connect_to_backend(node, host, (port, &relay), client, &journey)?
             }
         };
-        let sent = SentRequest { flow, packet, second };
+        let sent = SentRequest { flow, packet, second, reached };
         if probe.protocol == Protocol::Tcp && matches!(answer, ProbeAnswer::Replied { .. }) {
             self.both_legs(&sent, |packet| Some(packet.later()))?;
         }
@@ -67,7 +81,7 @@ impl SimLab {
     pub(super) fn send_again(&mut self, sent: &SentRequest) -> Result<ProbeOutcome, SimError> {
         let later = sent.packet.clone().later();
         let journey = self.send(sent.flow.from, &later)?;
-        let first = targets::answer(self.machines.network(), &self.spec, &journey.verdict);
+        let first = self.answer_to_open(sent, &journey.verdict);
         let answer = match (&sent.second, first) {
             (Some(second), _) if second.is_dead => ProbeAnswer::Broken(RESET.to_owned()),
             (Some(second), ProbeAnswer::Replied { .. }) => {
@@ -77,6 +91,19 @@ impl SimLab {
             (_, first) => first,
         };
         Ok(self.outcome(answer, &later))
+    }
+
+    /// Returns what the client of an open connection learns. Another machine than the connection's resets it; an ICMP
+    /// error does not end it.
+    fn answer_to_open(&self, sent: &SentRequest, verdict: &PacketVerdict) -> ProbeAnswer {
+        let is_tcp = sent.flow.protocol == Number::TCP;
+        match verdict {
+            PacketVerdict::Answered { .. } if is_tcp && sent.reached.is_some() && socket(verdict) != sent.reached => {
+                ProbeAnswer::Broken(RESET.to_owned())
+            }
+            PacketVerdict::Rejected { with, .. } if is_tcp && *with != RejectWith::TcpReset => ProbeAnswer::TimedOut,
+            _ => targets::answer(self.machines.network(), &self.spec, verdict),
+        }
     }
 
     /// Resets a connection, as the lab's clients do to leave no port in TIME_WAIT.

@@ -9,7 +9,7 @@ use svclab_apiserver::objects::{ObjectError, ObjectKey, ObjectKind, Store};
 use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Network, NetworkError, TrackedConnection};
-use svclab_sim::protocol::Protocol;
+use svclab_sim::protocol::{Family, Protocol};
 use svclab_spec::{ClusterSpec, Cni};
 
 use super::calls::SentRequest;
@@ -163,7 +163,18 @@ impl SimLab {
                 self.open.values_mut().filter_map(|sent| sent.second.as_mut()).for_each(|one| one.lose(node, relays));
                 let (lost, time) = (self.lost_flows.entry(node.clone()).or_default(), self.machines.network().now());
                 lost.change(&found.flows, &rendered.flows, time);
-                if !lost.is_empty() {
+                if setup.mode == Mode::Iptables {
+                    let network = self.machines.network_mut();
+                    let id = network.find(&ClusterHost::Node(node.clone()).to_string());
+                    id.into_iter().for_each(|id| drop(network.forget(id, |entry| lost.has_ended(entry, time))));
+                    for (family, rules) in [Family::V4, Family::V6].into_iter().zip(&rendered.rules) {
+                        let rules = lost.reset_lost_frontends(family, rules);
+                        rendered
+                            .state
+                            .read_rules(&format!("rules of {node}"), family, &rules)
+                            .map_err(RenderError::from)?;
+                    }
+                } else if !lost.is_empty() {
                     rendered.tables = lost.add_to(&rendered.tables, time);
                     rendered
                         .state

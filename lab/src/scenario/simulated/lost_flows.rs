@@ -1,10 +1,15 @@
 //! The connections that a proxy resets because their endpoint is lost. `svcproxy render` prints a clean start, without
 //! what a proxy remembers of earlier endpoints, and comments with the endpoints that keep their connections.
+//!
+//! In nftables mode the lost connections are elements of a set. In iptables mode their conntrack entries are deleted, and
+//! destinations that no Service has any more reset what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use svclab_sim::network::TrackedConnection;
+use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::relays;
 
 /// The prefix of a destination's comment line.
@@ -31,23 +36,57 @@ pub(super) fn parse(text: &str) -> Result<(SocketAddr, DestinationFate), String>
 
 /// Lost connections with the time from which they are reset.
 #[derive(Debug, Default)]
-pub(super) struct LostFlows(BTreeMap<(SocketAddr, SocketAddr), Duration>);
+pub(super) struct LostFlows {
+    flows: BTreeMap<(SocketAddr, SocketAddr), Duration>,
+    /// Destinations of Services with a fate that none has any more.
+    frontends: BTreeSet<SocketAddr>,
+}
 
 impl LostFlows {
     pub(super) fn change(&mut self, before: &KeptFlows, now: &KeptFlows, time: Duration) {
+        let fated = before.iter().filter(|(_, fate)| fate.delay.is_some());
+        self.frontends.extend(fated.map(|(destination, _)| *destination));
+        self.frontends.retain(|destination| !now.contains_key(destination));
         for (destination, old) in before {
             let delay = now.get(destination).map_or(old.delay, |new| new.delay);
             for endpoint in &old.serving {
                 if let Some(delay) = delay.filter(|_| !keeps(now, destination, endpoint)) {
-                    self.0.entry((*destination, *endpoint)).or_insert(time + delay);
+                    self.flows.entry((*destination, *endpoint)).or_insert(time + delay);
                 }
             }
         }
-        self.0.retain(|(destination, endpoint), _| !keeps(now, destination, endpoint));
+        self.flows.retain(|(destination, endpoint), _| !keeps(now, destination, endpoint));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.flows.is_empty()
+    }
+
+    /// Whether a conntrack entry is of a connection that is reset.
+    pub(super) fn has_ended(&self, entry: &TrackedConnection, time: Duration) -> bool {
+        let destination = SocketAddr::new(entry.original.destination, entry.original.destination_port);
+        let endpoint = SocketAddr::new(entry.reply.source, entry.reply.source_port);
+        entry.original.protocol == Protocol::TCP
+            && self.flows.get(&(destination, endpoint)).is_some_and(|since| *since <= time)
+    }
+
+    /// Adds the rules of lost destinations to one family's `iptables-restore` input. At the node's own addresses they
+    /// do what its kernel does without them.
+    pub(super) fn reset_lost_frontends(&self, family: Family, rules: &str) -> String {
+        let of_family = self.frontends.iter().filter(|to| to.is_ipv4() == (family == Family::V4));
+        let added: String = of_family
+            .map(|to| {
+                let (ip, port) = (to.ip(), to.port());
+                format!(
+                    "-A KUBE-SERVICES -d {ip} -p tcp -m tcp --dport {port} ! --syn -j REJECT --reject-with tcp-reset\n"
+                )
+            })
+            .collect();
+        let (before, filter) = rules.split_once("*filter\n").unwrap_or((rules, ""));
+        match filter.split_once("COMMIT\n") {
+            Some((filter, after)) => format!("{before}*filter\n{filter}{added}COMMIT\n{after}"),
+            None => rules.to_owned(),
+        }
     }
 
     /// Adds the elements of connections that are reset to `tables`, as `svcproxy render` prints them.
@@ -73,7 +112,7 @@ impl LostFlows {
     }
 
     fn elements(&self, of_v4: bool, time: Duration) -> Vec<String> {
-        let lost = self.0.iter().filter(|((destination, _), since)| destination.is_ipv4() == of_v4 && **since <= time);
+        let lost = self.flows.iter().filter(|((destination, _), since)| destination.is_ipv4() == of_v4 && **since <= time);
         let text = |at: &SocketAddr| format!("{} . {}", at.ip(), at.port());
         lost.map(|((destination, endpoint), _)| format!("{} . {}", text(destination), text(endpoint))).collect()
     }
@@ -113,6 +152,27 @@ mod tests {
         lost.change(&KeptFlows::new(), &before, seconds(6));
         assert!(lost.is_empty());
         assert_eq!(lost.add_to(TABLES, seconds(6)), TABLES);
+    }
+
+    #[test]
+    fn a_lost_destination_has_a_rule_until_a_service_has_it() {
+        let rules = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n*filter\n:KUBE-SERVICES - [0:0]\nCOMMIT\n";
+        let before = kept(&["reset 10.96.0.1:80 10.0.0.1:80", "keep 10.96.0.2:80", "reset [fd00::1]:80"]);
+        let mut lost = LostFlows::default();
+        lost.change(&before, &KeptFlows::new(), Duration::ZERO);
+        let added = |lost: &LostFlows, family| {
+            let text = lost.reset_lost_frontends(family, rules);
+            assert!(text.starts_with("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n*filter\n"), "{text}");
+            text.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let rule = |to: &str| {
+            let reset = "-p tcp -m tcp --dport 80 ! --syn -j REJECT --reject-with tcp-reset";
+            vec![format!("-A KUBE-SERVICES -d {to} {reset}")]
+        };
+        assert_eq!(added(&lost, Family::V4), rule("10.96.0.1"));
+        assert_eq!(added(&lost, Family::V6), rule("fd00::1"));
+        lost.change(&KeptFlows::new(), &before, Duration::ZERO);
+        assert_eq!(added(&lost, Family::V4), [""; 0]);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Rendered {
     /// Listening ports kept only for open connections.
     pub held: BTreeSet<RelayPort>,
     pub tables: String,
+    /// `iptables-restore` input of IPv4 and IPv6.
+    pub rules: [String; 2],
     pub flows: KeptFlows,
 }
 
@@ -89,6 +91,7 @@ impl Rendered {
         state.read_servers(&format!("virtual servers of {node}"), &servers)?;
         state.read_addresses(&format!("addresses of {node}"), &addresses)?;
         rendered.tables = tables;
+        rendered.rules = [v4, v6];
         Ok(rendered)
     }
 }

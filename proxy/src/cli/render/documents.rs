@@ -233,7 +233,7 @@ fn planned(
 /// One `iptables-restore` input. `nodePortAddresses` select as in `nftables`.
 pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
-    let health = health_lines(&plans);
+    let comments = health_lines(&plans) + &flow_lines(&node, &addresses, &plans);
     let mut mode = syncer::IptablesRenderer::default();
     let context = Renderer::<iptables::FakeIptables>::node(&mut mode, node.clone(), &addresses, &&plans[..]);
     let mut transaction = Transaction::default();
@@ -241,7 +241,7 @@ pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[
         transaction.table(table).write = chains;
     }
     let rules = with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>());
-    Documents { comments: health, parts: vec![(DocumentKind::Rules, rules)] }
+    Documents { comments, parts: vec![(DocumentKind::Rules, rules)] }
 }
 
 fn health_lines(plans: &[ServicePortPlan]) -> String {

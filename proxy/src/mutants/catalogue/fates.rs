@@ -4,9 +4,10 @@ use crate::config::Mode;
 use crate::model::FlowFate;
 use crate::mutants::{Hook, Mutant};
 use crate::nftables::Statement;
+use crate::ruleset::RuleTarget;
 
 /// The modes that end connections.
-const ENDING: &[Mode] = &[Mode::Nftables, Mode::Userspace];
+const ENDING: &[Mode] = &[Mode::Iptables, Mode::Nftables, Mode::Userspace];
 
 const fn fate(id: &'static str, does: &'static str, hook: Hook) -> Mutant {
     Mutant::new(id, does, "flow-fate", hook).only(ENDING)
@@ -54,4 +55,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }),
     )
     .only(&[Mode::Nftables]),
+    fate(
+        "fates-without-reset",
+        "rejects open connections by ICMP, which they ignore, where the Service has no endpoints",
+        Hook::Rules(|_, rules| rules.retain(|rule| rule.target != RuleTarget::Reset)),
+    )
+    .only(&[Mode::Iptables]),
 ];
