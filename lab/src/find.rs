@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use svclab_audit::owner::ProxyTables;
 use svclab_netns::sandbox::path_with_sbin;
 
 use crate::exit::Exit;
 use crate::input::{self, InputFiles};
+use crate::mode::Mode;
 use crate::scenario::run::{ForeignProxy, ObjectSource, ProxyFileError, ProxyUnderTest};
 use crate::scenario::{Scenario, alike, load_from};
 use crate::shipped::{self, PROXIES, SCENARIOS};
@@ -153,6 +155,11 @@ fn described(given: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
     let command = given.to_str().filter(|text| ForeignProxy::is_command(text));
     let is_file = given.extension().is_some_and(|extension| extension == "yaml");
     command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(&description(given))))
+}
+
+/// Reads the mode, if there is one only, and the tables of a proxy's description.
+pub(crate) fn described_for_audit(given: &Path) -> Result<(Option<Mode>, ProxyTables), Exit> {
+    ForeignProxy::read_for_audit(&description(given)).map_err(|error| Exit::usage(format!("--proxy: {error}")))
 }
 
 pub(crate) fn description(given: &Path) -> PathBuf {

@@ -5,6 +5,8 @@ use svclab_sim::network::{Journey, Outcomes, PacketVerdict};
 use svclab_sim::rules::ChainPolicy;
 use svclab_sim::trace::{DropReason, Event, RuleRef, Trace};
 
+use crate::owner::{ProxyTables, RuleOwner, of_chain};
+
 /// What decided an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
@@ -16,81 +18,17 @@ pub struct Decider {
     pub text: String,
 }
 
-/// The owner of a rule, by the names of chains and tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuleOwner {
-    /// A service proxy in this mode: chains named `KUBE-…`, tables named kube-proxy, virtual servers.
-    Proxy(Mode),
-    /// Another program.
-    Other(&'static str),
-    /// No known program.
-    Unknown,
-}
-
-const PREFIXES: [(&str, &str); 28] = [
-    ("cali-", "Calico"),
-    ("DOCKER", "docker"),
-    ("CNI-", "a CNI plugin (portmap)"),
-    ("FLANNEL", "flannel"),
-    ("FLANNEL-", "flannel"),
-    ("CILIUM_", "Cilium"),
-    ("OLD_CILIUM_", "Cilium"),
-    ("KUBE-ROUTER", "kube-router"),
-    ("KUBE-POD-FW-", "kube-router"),
-    ("KUBE-NWPLCY-", "kube-router"),
-    ("KUBE-MARK-DROP", "kubelet"),
-    ("KUBE-KUBELET-CANARY", "kubelet"),
-    ("IP-MASQ", "ip-masq-agent"),
-    ("KIND-MASQ-AGENT", "kindnet"),
-    ("ANTREA-", "Antrea"),
-    ("OPENSHIFT-", "OpenShift SDN"),
-    ("AWS-", "the VPC CNI of AWS"),
-    ("OVN-KUBE-", "OVN-Kubernetes"),
-    ("WEAVE", "Weave"),
-    ("ISTIO_", "Istio"),
-    ("LINKERD_", "Linkerd"),
-    ("PROXY_INIT_", "Linkerd"),
-    ("ufw", "ufw"),
-    ("f2b-", "fail2ban"),
-    ("LIBVIRT_", "libvirt"),
-    ("NETAVARK", "podman"),
-    ("ts-", "Tailscale"),
-    ("nixos-", "NixOS' firewall"),
-];
-
-pub(crate) fn of_chain(chain: &str) -> RuleOwner {
-    if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
-        return RuleOwner::Other(name);
-    }
-    if chain.starts_with("KUBE-PORTALS") {
-        RuleOwner::Proxy(Mode::Userspace)
-    } else if chain.starts_with("KUBE-") {
-        RuleOwner::Proxy(Mode::Iptables)
-    } else {
-        RuleOwner::Unknown
-    }
-}
-
-pub(crate) fn of_table(table: &str, chain: &str) -> RuleOwner {
-    match table {
-        "kube-proxy" => RuleOwner::Proxy(Mode::Nftables),
-        "firewalld" => RuleOwner::Other("firewalld"),
-        // Tables of iptables-nft in an nft listing.
-        _ => of_chain(chain),
-    }
-}
-
 /// Returns the last rule that translated, rejected or dropped the request.
 #[must_use]
-pub fn decider(journey: &Journey) -> Option<Decider> {
+pub fn decider(journey: &Journey, tables: &ProxyTables) -> Option<Decider> {
     let mut decided = None;
-    walk(&journey.request.trace, |event, last| match event {
+    walk(&journey.request.trace, tables, |event, last| match event {
         Event::Scheduled { service, server, .. } => {
             let text = format!("the virtual server {service} leads to {server}");
             decided = Some(Decider { program: RuleOwner::Proxy(Mode::Ipvs), chain: None, text });
         }
         Event::Translated { by: "DNAT", .. } => decided = last(),
-        event => decided = refused_by(event, last).or(decided.take()),
+        event => decided = refused_by(event, tables, last).or(decided.take()),
     });
     decided
 }
@@ -100,9 +38,9 @@ const MASQUERADE: u32 = 1 << 14;
 
 /// Returns the rule that masqueraded the request: another program's, if that was the first to set the masquerade mark.
 #[must_use]
-pub fn masquerader(journey: &Journey) -> Option<Decider> {
+pub fn masquerader(journey: &Journey, tables: &ProxyTables) -> Option<Decider> {
     let (mut marker, mut decided): (Option<Decider>, Option<Decider>) = (None, None);
-    walk(&journey.request.trace, |event, last| match event {
+    walk(&journey.request.trace, tables, |event, last| match event {
         Event::Mark { from, to } if to & !from & MASQUERADE != 0 => marker = last(),
         Event::Translated { by: "SNAT", .. } => {
             let foreign = marker.take().filter(|marker| !matches!(marker.program, RuleOwner::Proxy(_)));
@@ -115,80 +53,80 @@ pub fn masquerader(journey: &Journey) -> Option<Decider> {
 
 /// Returns the last rule of another program that accepted the request, perhaps ahead of the proxy's refusal.
 #[must_use]
-pub fn foreign_accepter(journey: &Journey) -> Option<Decider> {
+pub fn foreign_accepter(journey: &Journey, tables: &ProxyTables) -> Option<Decider> {
     let accepts = |event: &&Event| match event {
         Event::Matched(rule) => rule.table() == "filter" && rule.to_string().ends_with("-j ACCEPT"),
         Event::NftMatched(rule) => rule.to_string().ends_with(" accept"),
         _ => false,
     };
-    let mut accepted = journey.request.trace.iter().filter(accepts).filter_map(matched_rule);
+    let mut accepted = journey.request.trace.iter().filter(accepts).filter_map(|event| matched_rule(event, tables));
     accepted.rfind(|rule| !matches!(rule.program, RuleOwner::Proxy(_)))
 }
 
 /// Returns the rule that rejected or dropped the answer, the reset or the ICMP error.
 #[must_use]
-pub fn answer_refuser(journey: &Journey) -> Option<Decider> {
+pub fn answer_refuser(journey: &Journey, tables: &ProxyTables) -> Option<Decider> {
     let mut decided = None;
-    walk(&journey.reply.as_ref()?.trace, |event, last| decided = refused_by(event, last).or(decided.take()));
+    walk(&journey.reply.as_ref()?.trace, tables, |event, last| decided = refused_by(event, tables, last).or(decided.take()));
     decided
 }
 
 /// Calls `visit` with each event, and a way to get the rule that matched last before it.
-fn walk(trace: &Trace, mut visit: impl FnMut(&Event, &dyn Fn() -> Option<Decider>)) {
+fn walk(trace: &Trace, tables: &ProxyTables, mut visit: impl FnMut(&Event, &dyn Fn() -> Option<Decider>)) {
     let mut matched = None;
     for event in trace {
         if matches!(event, Event::Matched(_) | Event::NftMatched(_)) {
             matched = Some(event);
         } else {
-            visit(event, &|| matched.and_then(matched_rule));
+            visit(event, &|| matched.and_then(|event| matched_rule(event, tables)));
         }
     }
 }
 
-fn matched_rule(event: &Event) -> Option<Decider> {
+fn matched_rule(event: &Event, tables: &ProxyTables) -> Option<Decider> {
     match event {
-        Event::Matched(rule) | Event::NftMatched(rule) => Some(of_rule(rule)),
+        Event::Matched(rule) | Event::NftMatched(rule) => Some(of_rule(rule, tables)),
         _ => None,
     }
 }
 
-fn of_rule(rule: &RuleRef) -> Decider {
-    let (program, text) = match rule.iptables_rule() {
-        Some(_) => {
+fn of_rule(rule: &RuleRef, tables: &ProxyTables) -> Decider {
+    let (program, text) = match rule.nft_table() {
+        None => {
             let (chain, written) = (rule.chain(), rule.to_string());
             let matches = written.strip_prefix(&format!("-A {chain} ")).unwrap_or(&written);
             let place = format!("rule {} of chain {chain} in table {}", rule.number(), rule.table());
             (of_chain(chain), format!("{place}: {matches}"))
         }
-        None => (of_table(rule.table(), rule.chain()), format!("{}: {rule}", rule.place())),
+        Some(table) => (tables.owner(table, rule.chain()), format!("{}: {rule}", rule.place())),
     };
     Decider { program, chain: Some(rule.chain().to_owned()), text }
 }
 
-fn refused_by(event: &Event, last: &dyn Fn() -> Option<Decider>) -> Option<Decider> {
+fn refused_by(event: &Event, tables: &ProxyTables, last: &dyn Fn() -> Option<Decider>) -> Option<Decider> {
     match event {
         Event::Rejected(_) => last(),
-        Event::Lost(why) => loser(why),
-        Event::Policy(table, hook, ChainPolicy::Drop) => loser(&DropReason::Policy(*table, *hook)),
+        Event::Lost(why) => loser(why, tables),
+        Event::Policy(table, hook, ChainPolicy::Drop) => loser(&DropReason::Policy(*table, *hook), tables),
         _ => None,
     }
 }
 
 /// Returns the rule or policy that lost a packet.
-fn loser(why: &DropReason) -> Option<Decider> {
+fn loser(why: &DropReason, tables: &ProxyTables) -> Option<Decider> {
     match why {
-        DropReason::Rule(rule) | DropReason::NftRule(rule) | DropReason::HopLimit(Some(rule)) => Some(of_rule(rule)),
+        DropReason::Rule(rule) | DropReason::NftRule(rule) | DropReason::HopLimit(Some(rule)) => Some(of_rule(rule, tables)),
         DropReason::Policy(table, hook) => {
             let text = format!("the policy of {} in {table}", hook.chain());
             Some(Decider { program: RuleOwner::Unknown, chain: None, text })
         }
         DropReason::NftPolicy(chain) => Some(Decider {
-            program: of_table(chain.table(), chain.chain()),
+            program: tables.owner(chain.nft_table()?, chain.chain()),
             chain: Some(chain.chain().to_owned()),
             text: format!("the policy of {}", chain.place()),
         }),
         DropReason::Discovery(stopped) => {
-            let decider = loser(&stopped.why)?;
+            let decider = loser(&stopped.why, tables)?;
             Some(Decider { text: format!("{} (neighbour discovery)", decider.text), ..decider })
         }
         _ => None,

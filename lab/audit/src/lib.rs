@@ -12,6 +12,7 @@ pub mod explain;
 pub mod fleet;
 pub mod judge;
 pub mod machines;
+pub mod owner;
 pub mod page;
 pub mod replacement;
 pub mod report;

@@ -4,6 +4,7 @@ use svclab_sim::cluster::NodeState;
 use svclab_snapshot::Snapshot;
 
 use crate::ebpf::AttachedPrograms;
+use crate::owner::ProxyTables;
 use crate::settings::written_by;
 
 /// A program in kube-proxy's place.
@@ -37,8 +38,8 @@ const PROGRAMS: usize = 2;
 impl ProxyReplacement {
     /// `None` if the node has rules of a proxy.
     #[must_use]
-    pub fn find(snapshot: &Snapshot, state: &NodeState, programs: &AttachedPrograms<'_>) -> Option<ProxyReplacement> {
-        if written_by(state).is_some() {
+    pub fn find(snapshot: &Snapshot, state: &NodeState, programs: &AttachedPrograms<'_>, tables: &ProxyTables) -> Option<ProxyReplacement> {
+        if written_by(state, tables).is_some() {
             return None;
         }
         let (owner, by) = match programs.translator() {

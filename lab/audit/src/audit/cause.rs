@@ -5,8 +5,9 @@ use svclab_sim::network::{HostId, Journey, LegEnd, Outcomes, PacketVerdict, Repl
 use svclab_sim::trace::DropReason;
 
 use super::{AuditCall, FindingKind, SourceKind};
-use crate::decider::{Decider, RuleOwner, answer_refuser, decider, foreign_accepter, masquerader};
+use crate::decider::{Decider, answer_refuser, decider, foreign_accepter, masquerader};
 use crate::judge::{Fault, FaultKind};
+use crate::owner::RuleOwner;
 use crate::settings::AuditedProxy;
 
 pub(super) struct ServiceEndpoints<'a> {
@@ -45,11 +46,13 @@ pub(super) fn cause(
     );
     let decided = journey.and_then(|journey| match fault.kind {
         FaultKind::MissingEndpoint | FaultKind::Share | FaultKind::Affinity => None,
-        FaultKind::Source => masquerader(journey),
-        FaultKind::Answer => answer_refuser(journey),
-        FaultKind::Refusal if is_lost_answer => answer_refuser(journey),
-        FaultKind::Refusal | FaultKind::Delivered => decider(journey).or_else(|| foreign_accepter(journey)),
-        _ => decider(journey),
+        FaultKind::Source => masquerader(journey, &proxy.tables),
+        FaultKind::Answer => answer_refuser(journey, &proxy.tables),
+        FaultKind::Refusal if is_lost_answer => answer_refuser(journey, &proxy.tables),
+        FaultKind::Refusal | FaultKind::Delivered => {
+            decider(journey, &proxy.tables).or_else(|| foreign_accepter(journey, &proxy.tables))
+        },
+        _ => decider(journey, &proxy.tables),
     });
     if let Some(other) = decided.as_ref().and_then(|decider| shadow(decider, proxy)) {
         return Cause::node_wide(other);
@@ -191,19 +194,21 @@ fn meets_itself(found: &PacketVerdict) -> bool {
 /// Returns the cause if another program, or another mode of the proxy, decided.
 fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     match decider.program {
-        RuleOwner::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
+        RuleOwner::Proxy(mode) if belongs(mode, proxy) => None,
         RuleOwner::Proxy(mode) => Some(format!("left over from {} mode: {}", mode.name(), decider.text)),
         RuleOwner::Other(name) => Some(format!("a rule of {name} catches it: {}", decider.text)),
         RuleOwner::Unknown => Some(format!("what is not the proxy's catches it: {}", decider.text)),
     }
 }
 
-/// Whether `mode` writes rules of mode `written`: IPVS and userspace mode also write iptables rules. What another
-/// project's proxy writes is not known.
-fn belongs(written: Mode, mode: Mode) -> bool {
-    written == mode
-        || mode == Mode::Other
-        || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
+/// Whether the proxy writes rules of mode `written`: IPVS and userspace mode also write iptables rules. What another
+/// project's proxy writes is not known, unless its description names its tables.
+fn belongs(written: Mode, proxy: &AuditedProxy) -> bool {
+    match proxy.settings.mode {
+        Mode::Other => written == Mode::Nftables || !proxy.tables.are_described(),
+        Mode::Ipvs | Mode::Userspace if written == Mode::Iptables => true,
+        mode => written == mode,
+    }
 }
 
 #[cfg(test)]
@@ -219,6 +224,7 @@ mod tests {
     use super::super::AuditCaller;
     use super::super::stale::Lead;
     use super::*;
+    use crate::owner::ProxyTables;
     use crate::settings::RespectedAnnotations;
 
     #[test]
@@ -238,7 +244,7 @@ mod tests {
             to: SocketAddr::from(([192, 0, 2, 1], 30_080)),
         };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
-        let proxy = AuditedProxy { settings, configured: true, annotations: RespectedAnnotations::All };
+        let proxy = AuditedProxy { settings, configured: true, annotations: RespectedAnnotations::All, tables: ProxyTables::default() };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
         let excused = |why: DropReason| {
@@ -280,6 +286,7 @@ mod tests {
                 settings: ProxySettings { mode, ..ProxySettings::default() },
                 configured: true,
                 annotations: RespectedAnnotations::All,
+                tables: ProxyTables::default(),
             };
             let decided = Decider {
                 program: RuleOwner::Proxy(Mode::Iptables),

@@ -8,7 +8,7 @@ use svclab_sim::cluster::NodeState;
 use svclab_sim::network::Outcomes;
 use svclab_sim::trace::{ElementRef, Event, RuleRef};
 
-use crate::decider::{RuleOwner, of_chain, of_table};
+use crate::owner::{ProxyTables, RuleOwner, of_chain};
 
 /// The most lines of [`Coverage::unmet`].
 const SHOWN: usize = 12;
@@ -63,7 +63,7 @@ impl Met {
         self.servers.extend(other.servers);
     }
 
-    pub(super) fn coverage(&self, state: &NodeState) -> Coverage {
+    pub(super) fn coverage(&self, state: &NodeState, tables: &ProxyTables) -> Coverage {
         let mut coverage = Coverage::default();
         let mut unmet: BTreeMap<String, (usize, String)> = BTreeMap::new();
         let mut count = |is_met: bool, kind: &dyn Fn() -> String, example: &dyn Fn() -> String| {
@@ -78,11 +78,10 @@ impl Met {
                 count(self.rules.contains(&rule), &|| kind(&rule), &|| rule.to_string());
             }
         }
-        let is_own = |table: &str| matches!(of_table(table, ""), RuleOwner::Proxy(_));
-        for rule in RuleRef::all_nft(&state.nft).filter(|rule| is_own(rule.table())) {
+        for rule in RuleRef::all_nft(&state.nft).filter(|rule| rule.nft_table().is_some_and(|table| tables.has(table))) {
             count(self.rules.contains(&rule), &|| kind(&rule), &|| format!("{}: {rule}", rule.place()));
         }
-        for element in ElementRef::all(&state.nft).filter(|element| is_own(element.table())) {
+        for element in ElementRef::all(&state.nft).filter(|element| tables.has(element.table())) {
             let kind = || format!("element of @{}", element.set().name);
             count(self.elements.contains(&element), &kind, &|| element.to_string());
         }

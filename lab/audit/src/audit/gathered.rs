@@ -181,14 +181,15 @@ impl<'a> Gathered<'a> {
 
     /// Adds a finding if rules of a service port also match packets of no service.
     pub(super) fn too_wide(&mut self, asked: &AuditCall<'_>, found: &Outcomes) {
-        let decided = journey_of(found, None).and_then(decider);
+        let decided = journey_of(found, None).and_then(|journey| decider(journey, &self.audit.proxy.tables));
         let known = known_refusal(asked, self.audit.proxy, found, decided.as_ref());
         self.untouched(asked, found, "rules for this service's port meet it as well", known);
     }
 
     fn untouched(&mut self, asked: &AuditCall<'_>, found: &Outcomes, cause: &str, known: Option<&'static str>) {
         let journey = journey_of(found, None);
-        let decided = journey.and_then(decider).map(|decider| decider.text).unwrap_or_default();
+        let decided = journey.and_then(|journey| decider(journey, &self.audit.proxy.tables));
+        let decided = decided.map(|decider| decider.text).unwrap_or_default();
         let sentences = found.outcomes.iter().map(|one| render::verdict(&self.audit.machines.network, &one.verdict));
         let finding = Finding {
             promised: "not a service".to_owned(),
@@ -264,7 +265,7 @@ impl<'a> Gathered<'a> {
             no_promise: self.no_promise,
             unsettled: self.unsettled,
             rules: self.rules,
-            coverage: self.met.coverage(state),
+            coverage: self.met.coverage(state, &self.audit.proxy.tables),
             findings,
             not_judged: self.not_judged.into_values().collect(),
             incomplete: incomplete(audit.snapshot).chain(audit.sources.incomplete.iter().cloned()).collect(),

@@ -36,6 +36,7 @@ use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace};
 use crate::error::NodeError;
 use crate::judge::{Fault, FaultKind, Judge, destination};
 use crate::machines::{Around, Machines, destinations, state};
+use crate::owner::ProxyTables;
 use crate::replacement::ProxyReplacement;
 use crate::settings::AuditedProxy;
 
@@ -53,10 +54,12 @@ use sources::{Finder, Sources};
 const UNKNOWN_LOCAL: &str = "it depends on how the proxy tells pods from others, which is not known";
 
 /// Settings of [`audit`].
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct AuditOptions {
     /// The mode, instead of the configuration's.
     pub mode: Option<Mode>,
+    /// The tables of nftables that are the proxy's.
+    pub tables: ProxyTables,
     /// Services that changed less than this many seconds before the snapshot are not judged.
     pub settle_seconds: i64,
 }
@@ -97,10 +100,10 @@ fn prepared<T>(
     forget_clients(&mut state);
     let known = KnownAddresses::of(snapshot);
     let programs = AttachedPrograms::of(snapshot, &known);
-    let replaced = ProxyReplacement::find(snapshot, &state, &programs);
+    let replaced = ProxyReplacement::find(snapshot, &state, &programs, &options.tables);
     let mode = options.mode.or(replaced.as_ref().map(|_| Mode::Iptables));
-    let proxy = AuditedProxy::of(snapshot, &state, mode)?;
-    if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
+    let proxy = AuditedProxy::of(snapshot, &state, mode, &options.tables)?;
+    if let Some(Unread { what, why }) = missing(snapshot, &proxy) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
     let cluster = |pods: &[AuditPod], clients, uplink| {
@@ -151,9 +154,10 @@ fn prepared<T>(
 }
 
 /// Returns a part of the mode's rules that could not be read. The nftables listing also contains iptables-nft's rules.
-fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
+fn missing<'a>(snapshot: &'a Snapshot, proxy: &AuditedProxy) -> Option<&'a Unread> {
+    let mode = proxy.settings.mode;
     snapshot.unread.iter().find(|unread| match unread.what.as_str() {
-        "rules/nft.json" => mode == Mode::Nftables,
+        "rules/nft.json" => mode == Mode::Nftables || proxy.tables.are_described(),
         "rules/ipvs" => mode == Mode::Ipvs,
         "rules/iptables-nft.v4" | "rules/iptables-nft.v6" => snapshot.nft.is_none(),
         what => what == "rules" || what.starts_with("rules/iptables-legacy"),
@@ -286,7 +290,7 @@ impl<'a> Audit<'a> {
         }
         self.machines.unanswering(&found).into_iter().for_each(|note| gathered.note(note));
         if promise.verdict == PromisedVerdict::Untouched {
-            if stale::taken(&flow, &found) {
+            if stale::taken(&flow, &found, &self.proxy.tables) {
                 gathered.too_wide(asked, &found);
             } else {
                 gathered.held(&promise);
@@ -303,7 +307,7 @@ impl<'a> Audit<'a> {
         }
         let thorough = asked.source.kind == SourceKind::Pod && asked.frontend.address.is_some();
         let mut faults = self.faults(self.machines, &flow, &found, &promise, thorough);
-        faults.retain(|fault| match foreign::masquerader(fault, &promise, &found) {
+        faults.retain(|fault| match foreign::masquerader(fault, &promise, &found, &self.proxy.tables) {
             Some(rule) => {
                 gathered.note(format!("a rule of another program decides the source: {rule}"));
                 false
@@ -425,7 +429,7 @@ impl<'a> Audit<'a> {
         let mut known: BTreeMap<(Option<IpAddr>, u16, Protocol), ()> = BTreeMap::new();
         known.extend(frontends.iter().map(|one| ((one.address, one.port, one.protocol), ())));
         let left_alone = stale::left_alone(self.cluster);
-        for lead in stale::leads(state) {
+        for lead in stale::leads(state, &self.proxy.tables) {
             let stands = known.contains_key(&(lead.address, lead.port, lead.protocol))
                 // A node port is also listed with an address of the node.
                 || lead.address.is_some_and(|address| self.machines.is_own(address))
@@ -460,7 +464,7 @@ impl<'a> Audit<'a> {
                 continue;
             }
             gathered.asked += 1;
-            if stale::taken(&flow, &found) {
+            if stale::taken(&flow, &found, &self.proxy.tables) {
                 gathered.stale(&asked, &found);
                 return;
             }

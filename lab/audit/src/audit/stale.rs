@@ -9,7 +9,8 @@ use svclab_sim::protocol::Protocol as Number;
 use svclab_sim::rules::matches::Match;
 use svclab_sim::rules::{Rule, RuleTarget, Rules};
 
-use crate::decider::{RuleOwner, decider};
+use crate::decider::decider;
+use crate::owner::{ProxyTables, RuleOwner};
 
 /// An address, or every address of the node, and a port that rules match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,13 +47,13 @@ impl Lead {
     }
 }
 
-/// Returns leads from chains named `KUBE-…`, elements of tables named kube-proxy, and virtual servers.
-pub(super) fn leads(state: &NodeState) -> BTreeSet<Lead> {
+/// Returns leads from chains named `KUBE-…`, elements of the proxy's tables, and virtual servers.
+pub(super) fn leads(state: &NodeState, tables: &ProxyTables) -> BTreeSet<Lead> {
     let mut leads = BTreeSet::new();
     for rules in [&state.v4, &state.v6] {
         leads.extend(of_rules(rules));
     }
-    for table in state.nft.tables.iter().filter(|table| table.name == "kube-proxy") {
+    for table in state.nft.tables.iter().filter(|table| tables.has(table)) {
         let family = if table.family == TableFamily::Ip6 { Family::V6 } else { Family::V4 };
         let elements = table.sets.iter().flat_map(|set| &set.elements);
         leads.extend(elements.filter_map(|element| of_element(&element.key, family)));
@@ -137,7 +138,7 @@ fn protocol(number: Number) -> Option<Protocol> {
     }
 }
 
-pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
+pub(super) fn taken(flow: &Flow, found: &Outcomes, tables: &ProxyTables) -> bool {
     let moved = |verdict: &PacketVerdict| match verdict {
         PacketVerdict::Answered { at, .. }
         | PacketVerdict::Unanswered { at, .. }
@@ -147,7 +148,7 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     let by_proxy = found
         .ways
         .iter()
-        .any(|(_, journey)| decider(journey).is_some_and(|decider| matches!(decider.program, RuleOwner::Proxy(_))));
+        .any(|(_, journey)| decider(journey, tables).is_some_and(|decider| matches!(decider.program, RuleOwner::Proxy(_))));
     by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
 }
 

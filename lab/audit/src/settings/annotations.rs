@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
+use svclab_oracle::Mode;
 use svclab_sim::cluster::NodeState;
 
-use super::PROXY;
+use crate::owner::ProxyTables;
 
 const PREFIX: &str = "svcproxy/";
 /// A map of svcproxy's table, which kube-proxy's lacks.
@@ -22,10 +23,16 @@ pub enum RespectedAnnotations {
 }
 
 impl RespectedAnnotations {
-    /// kube-proxy respects none. Only its nftables table shows that it wrote the rules.
-    pub(super) fn of(state: &NodeState, listed: Option<&[String]>) -> RespectedAnnotations {
+    /// kube-proxy respects none. Only its nftables table shows that it wrote the rules. Another project's proxy respects
+    /// what its configuration lists.
+    pub(super) fn of(
+        state: &NodeState,
+        mode: Mode,
+        listed: Option<&[String]>,
+        own: &ProxyTables,
+    ) -> RespectedAnnotations {
         let names = listed.unwrap_or_default().iter().map(|name| name.trim().to_owned()).collect::<BTreeSet<_>>();
-        if is_kube_proxys(state) {
+        if is_kube_proxys(state, own) || mode == Mode::Other && listed.is_none() {
             RespectedAnnotations::Named(BTreeSet::new())
         } else if listed.is_none() || names.contains("all") {
             RespectedAnnotations::All
@@ -43,8 +50,8 @@ impl RespectedAnnotations {
     }
 }
 
-fn is_kube_proxys(state: &NodeState) -> bool {
-    let mut tables = state.nft.tables.iter().filter(|table| table.name == PROXY).peekable();
+fn is_kube_proxys(state: &NodeState, own: &ProxyTables) -> bool {
+    let mut tables = state.nft.tables.iter().filter(|table| own.has(table)).peekable();
     tables.peek().is_some() && tables.flat_map(|table| &table.sets).all(|set| set.name != ENDPOINTS)
 }
 
@@ -77,7 +84,7 @@ mod tests {
             let all = [("svcproxy/load-balancing", "maglev"), ("svcproxy.io/load-balancing", "x")];
             let all: BTreeMap<String, String> = all.map(|(key, value)| (key.into(), value.into())).into();
             service.metadata.annotations = Some(all);
-            RespectedAnnotations::of(&state, names.as_deref()).keep(&mut service);
+            RespectedAnnotations::of(&state, Mode::Nftables, names.as_deref(), &ProxyTables::default()).keep(&mut service);
             assert_eq!(service.metadata.annotations.unwrap().len(), 1 + usize::from(kept), "{map} {names:?}");
         }
     }

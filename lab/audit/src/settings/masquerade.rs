@@ -10,6 +10,7 @@ use svclab_sim::rules::{Rule, RuleTarget, TableName};
 
 use super::wrong;
 use crate::error::NodeError;
+use crate::owner::ProxyTables;
 
 pub(super) fn source(text: &str) -> Result<MasqueradeSource, NodeError> {
     let address = |part: &str| {
@@ -24,11 +25,11 @@ pub(super) fn source(text: &str) -> Result<MasqueradeSource, NodeError> {
 }
 
 /// Returns the settings that the masquerade rules of both families show.
-pub(super) fn of_rules(state: &NodeState) -> (MasqueradeSource, Vec<IpNet>) {
+pub(super) fn of_rules(state: &NodeState, own: &ProxyTables) -> (MasqueradeSource, Vec<IpNet>) {
     let nat = state.v4.tables.iter().chain(&state.v6.tables).filter(|table| table.name == TableName::Nat);
     let iptables = nat.flat_map(|table| &table.chains).filter(|chain| chain.name == "KUBE-POSTROUTING");
     let iptables: Vec<&Rule> = iptables.flat_map(|chain| &chain.rules).collect();
-    let tables = state.nft.tables.iter().filter(|table| table.name == super::PROXY);
+    let tables = state.nft.tables.iter().filter(|table| own.has(table));
     let nft = tables.flat_map(|table| &table.chains).filter(|chain| chain.name == "masquerading");
     let nft: Vec<&NftRule> = nft.flat_map(|chain| &chain.rules).collect();
     let mut sources: Vec<IpAddr> = iptables.iter().filter_map(|rule| snat(rule)).collect();
@@ -98,14 +99,14 @@ mod tests {
             -A KUBE-POSTROUTING ! -s 127.0.0.0/8 -d 10.244.0.0/16 -m addrtype --src-type LOCAL -j RETURN\n\
             -A KUBE-POSTROUTING -j SNAT --to-source 172.18.0.2 --random-fully\nCOMMIT\n";
         state.read_any_rules("iptables-save", Family::V4, text).unwrap();
-        assert_eq!(of_rules(&state), expected());
+        assert_eq!(of_rules(&state, &ProxyTables::default()), expected());
         let mut state = NodeState::default();
         let text = "table ip kube-proxy {\nchain masquerading {\n\
             meta mark & 0x4000 == 0x4000 ip daddr 10.244.0.0/16 fib saddr type local ip saddr != 127.0.0.0/8 \
             meta mark set meta mark ^ 0x4000 return\n\
             meta mark & 0x4000 == 0x4000 meta mark set meta mark ^ 0x4000 snat to 172.18.0.2 fully-random\n}\n}\n";
         state.read_nft("nft list ruleset", text).unwrap();
-        assert_eq!(of_rules(&state), expected());
-        assert_eq!(of_rules(&NodeState::default()), (MasqueradeSource::OutgoingInterface, Vec::new()));
+        assert_eq!(of_rules(&state, &ProxyTables::default()), expected());
+        assert_eq!(of_rules(&NodeState::default(), &ProxyTables::default()), (MasqueradeSource::OutgoingInterface, Vec::new()));
     }
 }

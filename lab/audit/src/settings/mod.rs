@@ -16,6 +16,7 @@ use svclab_snapshot::Snapshot;
 pub use annotations::RespectedAnnotations;
 
 use crate::error::NodeError;
+use crate::owner::ProxyTables;
 
 /// The fields of a `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1) that promises depend on.
 #[derive(Debug, Default, Deserialize)]
@@ -75,6 +76,8 @@ pub struct AuditedProxy {
     pub configured: bool,
     /// Which annotations of Services have an effect.
     pub annotations: RespectedAnnotations,
+    /// The tables of nftables that are the proxy's.
+    pub tables: ProxyTables,
 }
 
 impl AuditedProxy {
@@ -82,12 +85,17 @@ impl AuditedProxy {
     ///
     /// # Errors
     /// The configuration is malformed, or its mode is unknown.
-    pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<AuditedProxy, NodeError> {
+    pub fn of(
+        snapshot: &Snapshot,
+        state: &NodeState,
+        mode: Option<Mode>,
+        tables: &ProxyTables,
+    ) -> Result<AuditedProxy, NodeError> {
         let Some(text) = &snapshot.proxy_config else {
-            let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
-            let (settings, configured) = rules::settings(snapshot, state, mode);
-            let annotations = RespectedAnnotations::of(state, None);
-            return Ok(AuditedProxy { settings, configured, annotations });
+            let mode = mode.or_else(|| written_by(state, tables)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
+            let (settings, configured) = rules::settings(snapshot, state, mode, tables);
+            let annotations = RespectedAnnotations::of(state, mode, None, tables);
+            return Ok(AuditedProxy { settings, configured, annotations, tables: tables.clone() });
         };
         let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let named = match file.mode.as_deref() {
@@ -121,15 +129,12 @@ impl AuditedProxy {
         };
         // Only a Node object tells the primary address.
         if primary && snapshot.objects.as_ref().is_some_and(|objects| objects.nodes.is_empty()) {
-            settings.node_port_addresses = rules::settings(snapshot, state, mode).0.node_port_addresses;
+            settings.node_port_addresses = rules::settings(snapshot, state, mode, tables).0.node_port_addresses;
         }
-        let annotations = RespectedAnnotations::of(state, file.service_annotations.as_deref());
-        Ok(AuditedProxy { settings, configured: true, annotations })
+        let annotations = RespectedAnnotations::of(state, mode, file.service_annotations.as_deref(), tables);
+        Ok(AuditedProxy { settings, configured: true, annotations, tables: tables.clone() })
     }
 }
-
-/// The table of nftables mode.
-const PROXY: &str = "kube-proxy";
 
 /// The feature gate of KEP-5707.
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
@@ -142,13 +147,13 @@ fn wrong(problem: &str) -> NodeError {
 }
 
 /// Returns the mode of the existing rules; `None` without rules of a proxy.
-pub(crate) fn written_by(state: &NodeState) -> Option<Mode> {
+pub(crate) fn written_by(state: &NodeState, own: &ProxyTables) -> Option<Mode> {
     // Userspace mode has KUBE-SERVICES in filter.
     let has_chain = |prefix: &str| {
         let tables = state.v4.tables.iter().chain(&state.v6.tables).filter(|table| table.name == TableName::Nat);
         tables.flat_map(|table| &table.chains).any(|chain| chain.name.starts_with(prefix))
     };
-    if state.nft.tables.iter().any(|table| table.name == PROXY) {
+    if state.nft.tables.iter().any(|table| own.has(table)) {
         Some(Mode::Nftables)
     } else if !state.servers.services.is_empty() {
         Some(Mode::Ipvs)

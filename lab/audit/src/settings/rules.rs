@@ -11,8 +11,9 @@ use svclab_sim::rules::matches::{Match, Side};
 use svclab_sim::rules::{Rule, RuleTarget, TableName, Test};
 use svclab_snapshot::Snapshot;
 
-use super::{PROXY, masquerade, scheduler};
+use super::{masquerade, scheduler};
 use crate::cluster::own_addresses;
+use crate::owner::ProxyTables;
 
 /// What a rule takes for pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,11 +40,16 @@ struct Shown {
 }
 
 /// Returns the settings that rules show, and whether they show how pods are told from others.
-pub(super) fn settings(snapshot: &Snapshot, state: &NodeState, mode: Mode) -> (ProxySettings, bool) {
+pub(super) fn settings(
+    snapshot: &Snapshot,
+    state: &NodeState,
+    mode: Mode,
+    own: &ProxyTables,
+) -> (ProxySettings, bool) {
     let mut shown = Shown::default();
     match mode {
         Mode::Nftables => {
-            state.nft.tables.iter().filter(|table| table.name == PROXY).for_each(|table| shown.nft(table))
+            state.nft.tables.iter().filter(|table| own.has(table)).for_each(|table| shown.nft(table))
         }
         _ => {
             let tables = state.v4.tables.iter().chain(&state.v6.tables);
@@ -58,7 +64,7 @@ pub(super) fn settings(snapshot: &Snapshot, state: &NodeState, mode: Mode) -> (P
     }
     // With masqueradeAll only policy Local depends on it.
     let known = !shown.pods.is_empty() || shown.masquerade_all == 0 && shown.cluster_ips > 0;
-    let (masquerade_source, no_masquerade) = masquerade::of_rules(state);
+    let (masquerade_source, no_masquerade) = masquerade::of_rules(state, own);
     let settings = ProxySettings {
         mode,
         masquerade_source,
@@ -305,7 +311,7 @@ mod tests {
                 state.read_any_rules("iptables-save", Family::V4, &lines).unwrap();
             }
         }
-        settings(&Snapshot::default(), &state, mode)
+        settings(&Snapshot::default(), &state, mode, &ProxyTables::default())
     }
 
     fn range(text: &str) -> DetectLocalMode {

@@ -1,6 +1,7 @@
 //! Audits of nodes with rules, virtual servers and names of other programs.
 
 use svclab_audit::audit::{AuditOptions, Report, audit};
+use svclab_audit::owner::ProxyTables;
 use svclab_audit::report;
 use svclab_oracle::Mode;
 use svclab_oracle::generate::recipe;
@@ -40,6 +41,46 @@ fn probabilities_of_five_digits_are_even() {
     assert!(with("0.33332999982").is_clean(), "{:?}", kinds(&with("0.33332999982")));
     assert!(kinds(&with("0.33330000006")).contains(&"share"));
     assert!(kinds(&with("0.33333300008")).contains(&"share"), "six digits");
+}
+
+#[test]
+fn tables_that_a_description_names_are_the_proxys_and_others_are_foreign() {
+    let usual = node(Mode::Nftables, |node| node.nft.as_ref().is_some_and(|rules| rules.contains("dnat")));
+    let expected = audited(&usual);
+    let renamed = usual.nft.clone().unwrap().replace("kube-proxy", "my-proxy");
+    let audited_as = |mode: Mode, rules: &str, names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let tables = ProxyTables::named(&names).unwrap();
+        let snapshot = Snapshot { nft: Some(rules.to_owned()), ..usual.clone() };
+        audit(&snapshot, &AuditOptions { mode: Some(mode), tables, ..AuditOptions::default() }).unwrap()
+    };
+    let own = ["ip my-proxy", "ip6 my-proxy"];
+    for mode in [Mode::Nftables, Mode::Other] {
+        let report = audited_as(mode, &renamed, &own);
+        assert!(report.is_clean(), "{:?}", kinds(&report));
+        assert!(expected.coverage.total > 0 && report.coverage.total == expected.coverage.total);
+        assert!(report.coverage.met > 0);
+    }
+    assert_eq!(audited_as(Mode::Nftables, &renamed, &["ip their-proxy"]).coverage.total, 0);
+
+    let dropping = format!(
+        "{renamed}\ntable inet early {{\n\tchain first {{\n\t\ttype filter hook prerouting priority -350; policy accept;\n\
+         \t\tmeta l4proto {{ tcp, udp }} drop\n\t}}\n}}\n"
+    );
+    let causes = |names: &[&str]| {
+        let report = audited_as(Mode::Other, &dropping, names);
+        let causes: Vec<String> = report.wrong().map(|finding| finding.cause.clone()).collect();
+        assert!(!causes.is_empty());
+        causes
+    };
+    let foreign = |cause: &String| cause.starts_with("what is not the proxy's catches it: ");
+    assert!(causes(&own).iter().any(foreign), "{:?}", causes(&own));
+    let with_early = causes(&[own[0], own[1], "inet early"]);
+    assert!(!with_early.iter().any(foreign), "{with_early:?}");
+    // Another proxy's table is told by its name.
+    let theirs = dropping.replace("table inet early", "table inet kube-proxy");
+    let report = audited_as(Mode::Other, &theirs, &own);
+    assert!(report.wrong().any(|finding| finding.cause.starts_with("a rule of kube-proxy catches it: ")));
 }
 
 #[test]

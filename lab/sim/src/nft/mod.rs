@@ -44,7 +44,9 @@ const FAMILIES: [(&str, TableFamily); 6] = [
 ];
 
 impl TableFamily {
-    fn parse(text: &str) -> Option<TableFamily> {
+    /// Reads `ip`, `ip6`, `inet` and so on.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<TableFamily> {
         names::value(&FAMILIES, text)
     }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::nft::{Element, Ruleset, Set};
+use crate::nft::{Element, Ruleset, Set, Table};
 
 /// An element of a named set or map of nftables, by its position in a listing.
 #[derive(Clone)]
@@ -25,10 +25,10 @@ impl ElementRef {
         })
     }
 
-    /// The table's name.
+    /// The table of the set or map.
     #[must_use]
-    pub fn table(&self) -> &str {
-        &self.ruleset.tables[self.position.0].name
+    pub fn table(&self) -> &Table {
+        &self.ruleset.tables[self.position.0]
     }
 
     /// The set or map.

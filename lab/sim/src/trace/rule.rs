@@ -73,6 +73,15 @@ impl RuleRef {
         }
     }
 
+    /// The table of nftables; `None` for iptables.
+    #[must_use]
+    pub fn nft_table(&self) -> Option<&nft::Table> {
+        match &self.listing {
+            Listing::Nft(ruleset) => ruleset.tables.get(self.table),
+            Listing::Iptables(_) => None,
+        }
+    }
+
     /// The chain's name.
     #[must_use]
     pub fn chain(&self) -> &str {

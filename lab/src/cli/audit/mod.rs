@@ -20,6 +20,7 @@ use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{CollectOptions as Collecting, collect};
 
 use crate::exit::{Exit, FAILED, UNABLE};
+use crate::find;
 use crate::mode::Mode;
 use crate::schedule::{output, runtime, stopped};
 use watch::WatchOptions;
@@ -60,6 +61,10 @@ pub(super) struct AuditArgs {
     /// The proxy's mode, where its configuration lacks it or is wrong.
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
+    /// The proxy's description, as `svclab run --proxy` takes it: its `tables` are the proxy's rules, others are another program's, and
+    /// its `modes`, if it has one only, are the mode. Its programs need not be here.
+    #[arg(long, value_name = "FILE")]
+    proxy: Option<PathBuf>,
     /// Services that changed in the last so many seconds before the collection are not judged: the proxy may not have applied the change.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(i64).range(0..=86_400))]
     settle: i64,
@@ -86,7 +91,9 @@ enum AuditFormat {
 }
 
 pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
-    let options = AuditOptions { mode: args.mode.map(Mode::of_oracle), settle_seconds: args.settle };
+    let (only_mode, tables) = args.proxy.as_deref().map(find::described_for_audit).transpose()?.unwrap_or_default();
+    let mode = args.mode.or(only_mode).map(Mode::of_oracle);
+    let options = AuditOptions { mode, tables, settle_seconds: args.settle };
     if let Some(cluster) = &args.cluster {
         return cluster::run(cluster, &options, args.format, args.output.as_deref());
     }
@@ -151,7 +158,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     if let Some(seconds) = args.watch.or(args.listen.map(|_| PERIOD)) {
         let listener = args.listen.map(http::listen).transpose()?;
         let period = Duration::from_secs(seconds);
-        let watched = WatchOptions { collect: collecting, audit: *options, period, events: args.events };
+        let watched = WatchOptions { collect: collecting, audit: options.clone(), period, events: args.events };
         let print = |report: &Report| finish(args, report).map(drop);
         let ended = runtime.block_on(async {
             tokio::select! {

@@ -155,7 +155,7 @@ impl Auditor {
     }
 
     async fn audit(&self, snapshot: Snapshot) -> Result<(Report, Snapshot), String> {
-        let options = self.options.audit;
+        let options = self.options.audit.clone();
         let work =
             move || audit(&snapshot, &options).map(|report| (report, snapshot)).map_err(|error| error.to_string());
         match tokio::task::spawn_blocking(work).await {

@@ -38,8 +38,11 @@ impl KernelLab {
         let failed = |why: String| LabError::Step(format!("{node} cannot be audited: {why}"));
         let archive = self.collect(node).await.map_err(failed)?;
         let objects = self.store.read(objects).map_err(|error| failed(error.to_string()))?;
-        let options =
-            AuditOptions { mode: Some(self.proxies.mode_of(node).of_oracle()), settle_seconds: NEVER_TOO_NEW };
+        let options = AuditOptions {
+            mode: Some(self.proxies.mode_of(node).of_oracle()),
+            tables: self.proxies.audited_tables(),
+            settle_seconds: NEVER_TOO_NEW,
+        };
         let work = tokio::task::spawn_blocking(move || {
             let file = File::open(archive).map_err(|error| error.to_string())?;
             let mut snapshot = Snapshot::read(BufReader::new(file)).map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
+use svclab_audit::owner::ProxyTables;
 use svclab_cluster::process::{OutputReader, ProcessEnd, ProcessHandle, ProcessSpec, ProcessUsage};
 use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_cluster::{Cluster, ClusterError};
@@ -129,6 +130,14 @@ impl Proxies {
             (Some(tables), _) => tables.to_vec(),
             (None, Mode::Nftables) => NFT_TABLES.map(str::to_owned).to_vec(),
             (None, Mode::Iptables | Mode::Ipvs | Mode::Userspace | Mode::Other) => Vec::new(),
+        }
+    }
+
+    /// Returns the tables of nftables by which audits know the proxy's rules.
+    pub(super) fn audited_tables(&self) -> ProxyTables {
+        match &self.proxy {
+            ProxyUnderTest::Own(_) => ProxyTables::default(),
+            ProxyUnderTest::Foreign(foreign) => foreign.audited_tables(),
         }
     }
 

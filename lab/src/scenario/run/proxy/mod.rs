@@ -9,6 +9,7 @@ use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use svclab_apiserver::objects::family_name;
+use svclab_audit::owner::ProxyTables;
 use svclab_cluster::process::ProcessSpec;
 use svclab_netns::sandbox::WHOLE_MACHINE;
 
@@ -76,7 +77,8 @@ pub struct ForeignProxy {
     modes: Vec<VersionedMode>,
     /// The address families that the proxy programs; `None`: both.
     families: Option<Vec<RuleFamily>>,
-    /// The tables of nftables that are the proxy's, in every mode; `None`: those of kube-proxy in nftables mode.
+    /// The tables of nftables that are the proxy's, in every mode, each `FAMILY NAME`; `None`: those of kube-proxy in
+    /// nftables mode.
     tables: Option<Vec<String>>,
     version: Option<Vec<String>>,
     #[serde(skip)]
@@ -120,6 +122,21 @@ impl ForeignProxy {
         let keys = Keys::of(&text);
         proxy.check_excused(&keys).and_then(|()| keys.check_config()).map_err(wrong)?;
         proxy.checked(first, &keys).map_err(wrong)
+    }
+
+    /// Reads what an audit needs of a description: the proxy's mode, if it names one only, and its tables. Its programs need
+    /// not exist.
+    pub fn read_for_audit(path: &Path) -> Result<(Option<Mode>, ProxyTables), ProxyFileError> {
+        let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
+        let text = crate::input::InputFiles::default().text(path).map_err(|error| wrong(error.to_string()))?;
+        let mut proxy: ForeignProxy =
+            serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
+        proxy.check_tables().map_err(wrong)?;
+        let mode = match proxy.modes.as_slice() {
+            [only] => Some(only.mode),
+            _ => None,
+        };
+        Ok((mode, proxy.audited_tables()))
     }
 
     pub fn from_command(text: &str) -> Result<ForeignProxy, ProxyFileError> {
@@ -205,9 +222,7 @@ impl ForeignProxy {
         if self.families.as_ref().is_some_and(Vec::is_empty) {
             return Err("families: expected ipv4, ipv6 or both".to_owned());
         }
-        for table in self.tables.iter_mut().flatten() {
-            *table = nft_table(table).map_err(|expected| format!("tables: {table}: {expected}"))?;
-        }
+        self.check_tables()?;
         if self.start_timeout.is_some_and(|span| span.0.is_zero()) {
             return Err("startTimeout: expected more than 0s".to_owned());
         }
@@ -241,6 +256,17 @@ impl ForeignProxy {
             }
         }
         Ok(self)
+    }
+
+    fn check_tables(&mut self) -> Result<(), String> {
+        for table in self.tables.iter_mut().flatten() {
+            *table = nft_table(table).map_err(|expected| format!("tables: {table}: {expected}"))?;
+        }
+        Ok(())
+    }
+
+    pub fn audited_tables(&self) -> ProxyTables {
+        self.tables.as_deref().and_then(ProxyTables::named).unwrap_or_default()
     }
 
     /// Returns how long the proxy may take to get ready, however idle it is; `None`: as long as the lab waits for any proxy.
