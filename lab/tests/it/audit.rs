@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::support::runs::{Run, run};
-use crate::support::{descends, eventually, finish};
+use crate::support::{descends, eventually, finish, said};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -170,6 +170,28 @@ fn a_live_audit_finds_what_stays_broken_and_watches_until_a_signal() {
     let ended = watch.wait_with_output().unwrap();
     assert!(!String::from_utf8_lossy(&ended.stderr).contains("panicked"), "{ended:?}");
     assert_ne!(ended.status.code(), Some(0), "a signal ends a watch: {ended:?}");
+}
+
+#[test]
+fn a_live_audit_knows_the_proxys_tables_by_its_description() {
+    let Some(lab) = LiveLab::up("nftables", "nft") else { return };
+    lab.audit_until_clean();
+    let folder = tempfile::tempdir().unwrap();
+    // The proxy's program need not be on the node.
+    let described = |tables: &str| {
+        let file = folder.path().join("proxy.yaml");
+        std::fs::write(&file, format!("name: x\ncommand: [no-such-program]\nmodes: [other]\ntables: {tables}\n")).unwrap();
+        let audit = [env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "0", "--format", "json", "--proxy"];
+        let output = lab.exec(&[&audit[..], &[file.to_str().unwrap()]].concat());
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).map_err(|_| said(&output))
+    };
+    let own = described("[ip kube-proxy, ip6 kube-proxy]").unwrap();
+    assert_eq!((&own["mode"], &own["findings"]), (&"other".into(), &serde_json::json!([])), "{own:#}");
+    assert!(own["coverage"]["total"].as_u64() > Some(0), "{own:#}");
+    let anothers = described("[inet my-proxy]").unwrap();
+    assert_eq!(anothers["coverage"]["total"], 0, "{anothers:#}");
+    let wrong = described("[my-proxy]").unwrap_err();
+    assert!(wrong.contains("proxy.yaml: tables: my-proxy: expected a family (ip, "), "{wrong}");
 }
 
 #[test]
