@@ -11,6 +11,7 @@ use svclab_audit::NodeError;
 use svclab_audit::cluster::KnownAddresses;
 use svclab_audit::decider::{decider, journey_of, masquerader};
 use svclab_audit::explain::{ExplainCall, Explained, NameError, Named, NodeFacts, explain};
+use svclab_audit::owner::ProxyTables;
 use svclab_sim::assume::Assumptions;
 use svclab_sim::network::{Network, Outcomes, PacketOutcome, PacketVerdict};
 use svclab_sim::protocol::Protocol;
@@ -141,13 +142,15 @@ fn lines(node: &str, explained: &Explained, wanted: &WantedEnd) -> Vec<String> {
         let _ = write!(last, "; and {} more outcomes", all.len() - OUTCOMES);
     }
     let journey = journey_of(&explained.outcomes, first);
+    // The sentences name no owner.
+    let tables = ProxyTables::default();
     lines.push(if first.and_then(|verdict| wanted.broken_by(verdict)) == Some(Broken::Source) {
-        match journey.and_then(masquerader) {
+        match journey.and_then(|journey| masquerader(journey, &tables)) {
             Some(rule) => format!("masqueraded by {}", rule.text),
             None => "no rule masqueraded it on its way".to_owned(),
         }
     } else {
-        match journey.and_then(decider) {
+        match journey.and_then(|journey| decider(journey, &tables)) {
             Some(rule) => format!("decided by {}", rule.text),
             None => "no rule decided it: no rule translates, rejects or drops it on its way".to_owned(),
         }

@@ -67,7 +67,9 @@ pub fn foreign_accepter(journey: &Journey, tables: &ProxyTables) -> Option<Decid
 #[must_use]
 pub fn answer_refuser(journey: &Journey, tables: &ProxyTables) -> Option<Decider> {
     let mut decided = None;
-    walk(&journey.reply.as_ref()?.trace, tables, |event, last| decided = refused_by(event, tables, last).or(decided.take()));
+    walk(&journey.reply.as_ref()?.trace, tables, |event, last| {
+        decided = refused_by(event, tables, last).or(decided.take())
+    });
     decided
 }
 
@@ -91,7 +93,7 @@ fn matched_rule(event: &Event, tables: &ProxyTables) -> Option<Decider> {
 }
 
 fn of_rule(rule: &RuleRef, tables: &ProxyTables) -> Decider {
-    let (program, text) = match rule.nft_table() {
+    let (program, text) = match rule.table_of_nftables() {
         None => {
             let (chain, written) = (rule.chain(), rule.to_string());
             let matches = written.strip_prefix(&format!("-A {chain} ")).unwrap_or(&written);
@@ -115,13 +117,15 @@ fn refused_by(event: &Event, tables: &ProxyTables, last: &dyn Fn() -> Option<Dec
 /// Returns the rule or policy that lost a packet.
 fn loser(why: &DropReason, tables: &ProxyTables) -> Option<Decider> {
     match why {
-        DropReason::Rule(rule) | DropReason::NftRule(rule) | DropReason::HopLimit(Some(rule)) => Some(of_rule(rule, tables)),
+        DropReason::Rule(rule) | DropReason::NftRule(rule) | DropReason::HopLimit(Some(rule)) => {
+            Some(of_rule(rule, tables))
+        }
         DropReason::Policy(table, hook) => {
             let text = format!("the policy of {} in {table}", hook.chain());
             Some(Decider { program: RuleOwner::Unknown, chain: None, text })
         }
         DropReason::NftPolicy(chain) => Some(Decider {
-            program: tables.owner(chain.nft_table()?, chain.chain()),
+            program: tables.owner(chain.table_of_nftables()?, chain.chain()),
             chain: Some(chain.chain().to_owned()),
             text: format!("the policy of {}", chain.place()),
         }),

@@ -38,7 +38,12 @@ const PROGRAMS: usize = 2;
 impl ProxyReplacement {
     /// `None` if the node has rules of a proxy.
     #[must_use]
-    pub fn find(snapshot: &Snapshot, state: &NodeState, programs: &AttachedPrograms<'_>, tables: &ProxyTables) -> Option<ProxyReplacement> {
+    pub fn find(
+        snapshot: &Snapshot,
+        state: &NodeState,
+        programs: &AttachedPrograms<'_>,
+        tables: &ProxyTables,
+    ) -> Option<ProxyReplacement> {
         if written_by(state, tables).is_some() {
             return None;
         }

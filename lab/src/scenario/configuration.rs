@@ -223,8 +223,8 @@ impl ProxySettings {
         }
         // A merge patch (RFC 7396) drops null values.
         json_patch::merge(&mut configuration, &serde_json::to_value(settings).unwrap_or_default());
-        // The section `iptables` of a scenario applies to nftables mode as well.
-        if mode == Mode::Nftables
+        // The section `iptables` of a scenario applies to nftables mode as well, which a description of another mode may name.
+        if matches!(mode, Mode::Nftables | Mode::Other)
             && let Some(mut section) = configuration.get("iptables").cloned()
         {
             if let Some(section) = section.as_object_mut() {

@@ -180,7 +180,8 @@ fn a_live_audit_knows_the_proxys_tables_by_its_description() {
     // The proxy's program need not be on the node.
     let described = |tables: &str| {
         let file = folder.path().join("proxy.yaml");
-        std::fs::write(&file, format!("name: x\ncommand: [no-such-program]\nmodes: [other]\ntables: {tables}\n")).unwrap();
+        std::fs::write(&file, format!("name: x\ncommand: [no-such-program]\nmodes: [other]\ntables: {tables}\n"))
+            .unwrap();
         let audit = [env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "0", "--format", "json", "--proxy"];
         let output = lab.exec(&[&audit[..], &[file.to_str().unwrap()]].concat());
         serde_json::from_slice::<serde_json::Value>(&output.stdout).map_err(|_| said(&output))

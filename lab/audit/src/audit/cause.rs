@@ -51,7 +51,7 @@ pub(super) fn cause(
         FaultKind::Refusal if is_lost_answer => answer_refuser(journey, &proxy.tables),
         FaultKind::Refusal | FaultKind::Delivered => {
             decider(journey, &proxy.tables).or_else(|| foreign_accepter(journey, &proxy.tables))
-        },
+        }
         _ => decider(journey, &proxy.tables),
     });
     if let Some(other) = decided.as_ref().and_then(|decider| shadow(decider, proxy)) {
@@ -244,7 +244,12 @@ mod tests {
             to: SocketAddr::from(([192, 0, 2, 1], 30_080)),
         };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
-        let proxy = AuditedProxy { settings, configured: true, annotations: RespectedAnnotations::All, tables: ProxyTables::default() };
+        let proxy = AuditedProxy {
+            settings,
+            configured: true,
+            annotations: RespectedAnnotations::All,
+            tables: ProxyTables::default(),
+        };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
         let excused = |why: DropReason| {

@@ -78,7 +78,9 @@ impl Met {
                 count(self.rules.contains(&rule), &|| kind(&rule), &|| rule.to_string());
             }
         }
-        for rule in RuleRef::all_nft(&state.nft).filter(|rule| rule.nft_table().is_some_and(|table| tables.has(table))) {
+        for rule in
+            RuleRef::all_nft(&state.nft).filter(|rule| rule.table_of_nftables().is_some_and(|table| tables.has(table)))
+        {
             count(self.rules.contains(&rule), &|| kind(&rule), &|| format!("{}: {rule}", rule.place()));
         }
         for element in ElementRef::all(&state.nft).filter(|element| tables.has(element.table())) {

@@ -8,12 +8,7 @@ use crate::judge::{Fault, FaultKind};
 use crate::owner::{ProxyTables, RuleOwner};
 
 /// Returns another program's rule that changed the source, unless policy Local promises to keep it.
-pub(super) fn masquerader(
-    fault: &Fault,
-    promise: &Promise,
-    found: &Outcomes,
-    tables: &ProxyTables,
-) -> Option<String> {
+pub(super) fn masquerader(fault: &Fault, promise: &Promise, found: &Outcomes, tables: &ProxyTables) -> Option<String> {
     if fault.kind != FaultKind::Source || promise.rests_on(Rule::ExternalLocal) {
         return None;
     }

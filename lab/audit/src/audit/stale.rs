@@ -145,10 +145,9 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes, tables: &ProxyTables) -> bool
         | PacketVerdict::Refused { at, .. } => *at != flow.to,
         PacketVerdict::Rejected { .. } | PacketVerdict::Dropped { .. } => true,
     };
-    let by_proxy = found
-        .ways
-        .iter()
-        .any(|(_, journey)| decider(journey, tables).is_some_and(|decider| matches!(decider.program, RuleOwner::Proxy(_))));
+    let by_proxy = found.ways.iter().any(|(_, journey)| {
+        decider(journey, tables).is_some_and(|decider| matches!(decider.program, RuleOwner::Proxy(_)))
+    });
     by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
 }
 

@@ -84,7 +84,8 @@ mod tests {
             let all = [("svcproxy/load-balancing", "maglev"), ("svcproxy.io/load-balancing", "x")];
             let all: BTreeMap<String, String> = all.map(|(key, value)| (key.into(), value.into())).into();
             service.metadata.annotations = Some(all);
-            RespectedAnnotations::of(&state, Mode::Nftables, names.as_deref(), &ProxyTables::default()).keep(&mut service);
+            RespectedAnnotations::of(&state, Mode::Nftables, names.as_deref(), &ProxyTables::default())
+                .keep(&mut service);
             assert_eq!(service.metadata.annotations.unwrap().len(), 1 + usize::from(kept), "{map} {names:?}");
         }
     }

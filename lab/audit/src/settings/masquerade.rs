@@ -107,6 +107,9 @@ mod tests {
             meta mark & 0x4000 == 0x4000 meta mark set meta mark ^ 0x4000 snat to 172.18.0.2 fully-random\n}\n}\n";
         state.read_nft("nft list ruleset", text).unwrap();
         assert_eq!(of_rules(&state, &ProxyTables::default()), expected());
-        assert_eq!(of_rules(&NodeState::default(), &ProxyTables::default()), (MasqueradeSource::OutgoingInterface, Vec::new()));
+        assert_eq!(
+            of_rules(&NodeState::default(), &ProxyTables::default()),
+            (MasqueradeSource::OutgoingInterface, Vec::new())
+        );
     }
 }

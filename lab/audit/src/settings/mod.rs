@@ -234,7 +234,7 @@ mod tests {
 
     fn of(text: &str) -> Result<AuditedProxy, NodeError> {
         let snapshot = Snapshot { proxy_config: Some(text.to_owned()), ..Snapshot::default() };
-        AuditedProxy::of(&snapshot, &NodeState::default(), None)
+        AuditedProxy::of(&snapshot, &NodeState::default(), None, &ProxyTables::default())
     }
 
     #[test]
@@ -271,7 +271,9 @@ mod tests {
             let error = of(text).unwrap_err().to_string();
             assert!(error.contains(problem), "{text}: {error}");
         }
-        let error = AuditedProxy::of(&Snapshot::default(), &NodeState::default(), None).unwrap_err().to_string();
+        let error = AuditedProxy::of(&Snapshot::default(), &NodeState::default(), None, &ProxyTables::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--mode"), "{error}");
     }
 }

@@ -40,17 +40,10 @@ struct Shown {
 }
 
 /// Returns the settings that rules show, and whether they show how pods are told from others.
-pub(super) fn settings(
-    snapshot: &Snapshot,
-    state: &NodeState,
-    mode: Mode,
-    own: &ProxyTables,
-) -> (ProxySettings, bool) {
+pub(super) fn settings(snapshot: &Snapshot, state: &NodeState, mode: Mode, own: &ProxyTables) -> (ProxySettings, bool) {
     let mut shown = Shown::default();
     match mode {
-        Mode::Nftables => {
-            state.nft.tables.iter().filter(|table| own.has(table)).for_each(|table| shown.nft(table))
-        }
+        Mode::Nftables => state.nft.tables.iter().filter(|table| own.has(table)).for_each(|table| shown.nft(table)),
         _ => {
             let tables = state.v4.tables.iter().chain(&state.v6.tables);
             let tables = tables.filter(|table| matches!(table.name, TableName::Nat | TableName::Filter));

@@ -154,8 +154,30 @@ fn the_mode_decides_the_scope_of_affinity() {
 }
 
 #[test]
+fn where_the_modes_differ_nothing_is_promised_of_other_proxies() {
+    with(Mode::Other, "", &["x@node-a"]).expect(
+        "
+        pod/caller-a         | 10.96.0.1:80     | x*1/1>client
+        pod/caller-a         | 10.96.0.1:81     | undefined
+        node/node-a          | 198.51.100.7:22  | undefined
+        client/laptop@node-a | 172.18.0.2:22    | untouched
+        client/laptop@node-a | 172.18.0.2:30080 | x*1/1>node-a
+        loopback/node-a      | 127.0.0.1:30080  | undefined
+        ",
+    );
+    // Policy Local restricts what comes from outside alone, as in all modes but IPVS.
+    with(Mode::Other, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
+        "
+        pod/caller-a         | 203.0.113.1:80   | x*1/2>client, y*1/2>client
+        client/laptop@node-a | 203.0.113.1:80   | x*1/1>client
+        client/laptop@node-c | 203.0.113.1:80   | drop
+        ",
+    );
+}
+
+#[test]
 fn the_modes_agree_otherwise() {
-    for mode in Mode::ALL {
+    for mode in Mode::ALL.into_iter().chain([Mode::Other]) {
         with(mode, "", &["x@node-a unready"]).expect(
             "
             pod/caller-a         | 10.96.0.1:80     | reject

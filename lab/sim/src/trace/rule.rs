@@ -75,7 +75,7 @@ impl RuleRef {
 
     /// The table of nftables; `None` for iptables.
     #[must_use]
-    pub fn nft_table(&self) -> Option<&nft::Table> {
+    pub fn table_of_nftables(&self) -> Option<&nft::Table> {
         match &self.listing {
             Listing::Nft(ruleset) => ruleset.tables.get(self.table),
             Listing::Iptables(_) => None,
