@@ -1,13 +1,13 @@
 //! What becomes of established TCP connections whose endpoint is lost.
 
 use crate::config::Mode;
-use crate::model::FlowFate;
+use crate::model::{FlowFate, Protocol};
 use crate::mutants::{Hook, Mutant};
 use crate::nftables::Statement;
 use crate::ruleset::RuleTarget;
 
 /// The modes that end connections.
-const ENDING: &[Mode] = &[Mode::Iptables, Mode::Nftables, Mode::Userspace];
+const ENDING: &[Mode] = &[Mode::Nftables, Mode::Userspace, Mode::Iptables];
 
 const fn fate(id: &'static str, does: &'static str, hook: Hook) -> Mutant {
     Mutant::new(id, does, "flow-fate", hook).only(ENDING)
@@ -59,6 +59,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "fates-without-reset",
         "rejects open connections by ICMP, which they ignore, where the Service has no endpoints",
         Hook::Rules(|_, rules| rules.retain(|rule| rule.target != RuleTarget::Reset)),
+    )
+    .only(&[Mode::Iptables]),
+    fate(
+        "fates-entries-stay",
+        "deletes no conntrack entries of TCP, so that connections of a lost endpoint stay translated",
+        Hook::Stale(|filter, flow| flow.protocol != Protocol::Tcp && filter.is_stale(flow)),
     )
     .only(&[Mode::Iptables]),
 ];
