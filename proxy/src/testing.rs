@@ -66,6 +66,7 @@ pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
         internal_policy: TrafficPolicy::Cluster,
         external_policy: TrafficPolicy::Cluster,
         affinity: None,
+        affinity_across_ports: false,
         health_check_node_port: None,
         flow_fate: None,
         local_fallback: false,

@@ -15,6 +15,7 @@ use crate::config::{Config, NodeAddresses};
 use crate::habits::{self, Habit};
 use crate::model::{Change, Family, ObjectKey, Protocol, ServiceAnnotation, ServicePortName};
 use crate::mutants;
+use crate::plan::affinity::AcrossPortsPolicy;
 use crate::plan::conntrack_index::ConntrackIndex;
 use crate::plan::ended_flows::EndedFlows;
 use crate::plan::flow_fate::{FatePolicy, deletes_entries, memory};
@@ -396,6 +397,7 @@ impl Planner<'_> {
             primary: primary_address(self.config, self.state.family(), self.state.node(), self.addresses),
             masquerade_all: self.config.masquerade_all,
             other_machines: self.other_machines,
+            affinity_across_ports: AcrossPortsPolicy::of(self.config),
             fates: FatePolicy::of(self.config),
             local_fallback: self.config.annotations.contains(&ServiceAnnotation::LocalFallback),
             source_ranges: self.config.annotations.contains(&ServiceAnnotation::SourceRanges),

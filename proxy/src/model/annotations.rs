@@ -9,6 +9,8 @@ pub const ANNOTATION_PREFIX: &str = "svcproxy/";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServiceAnnotation {
+    /// Whether the ports of a Service with session affinity remember clients together: `none` or `all`.
+    AffinityAcrossPorts,
     /// [`FlowFate`].
     FlowFate,
     /// Where external packets under policy Local go on a node without endpoints: `none` or `cluster`.
@@ -20,7 +22,8 @@ pub enum ServiceAnnotation {
 }
 
 impl ServiceAnnotation {
-    pub const ALL: [ServiceAnnotation; 4] = [
+    pub const ALL: [ServiceAnnotation; 5] = [
+        ServiceAnnotation::AffinityAcrossPorts,
         ServiceAnnotation::FlowFate,
         ServiceAnnotation::LocalFallback,
         ServiceAnnotation::LoadBalancing,
@@ -30,6 +33,7 @@ impl ServiceAnnotation {
     /// Returns the name without [`ANNOTATION_PREFIX`].
     pub fn name(self) -> &'static str {
         match self {
+            ServiceAnnotation::AffinityAcrossPorts => "affinity-across-ports",
             ServiceAnnotation::FlowFate => "flow-fate",
             ServiceAnnotation::LocalFallback => "local-fallback",
             ServiceAnnotation::LoadBalancing => "load-balancing",
@@ -39,6 +43,7 @@ impl ServiceAnnotation {
 
     pub fn key(self) -> &'static str {
         match self {
+            ServiceAnnotation::AffinityAcrossPorts => "svcproxy/affinity-across-ports",
             ServiceAnnotation::FlowFate => "svcproxy/flow-fate",
             ServiceAnnotation::LocalFallback => "svcproxy/local-fallback",
             ServiceAnnotation::LoadBalancing => "svcproxy/load-balancing",
@@ -57,11 +62,21 @@ impl ServiceAnnotation {
 
     pub fn check(self, value: &str) -> Result<(), String> {
         match self {
+            ServiceAnnotation::AffinityAcrossPorts => affinity_across_ports(value).map(drop),
             ServiceAnnotation::FlowFate => value.parse::<FlowFate>().map(drop),
             ServiceAnnotation::LocalFallback => local_fallback(value).map(drop),
             ServiceAnnotation::LoadBalancing => value.parse::<LoadBalancing>().map(drop),
             ServiceAnnotation::SourceRanges => source_ranges(value).map(drop),
         }
+    }
+}
+
+/// Whether all ports of a Service send a client to one pod.
+pub fn affinity_across_ports(value: &str) -> Result<bool, String> {
+    match value {
+        "none" => Ok(false),
+        "all" => Ok(true),
+        _ => Err(format!("{value:?} is neither none nor all")),
     }
 }
 

@@ -12,7 +12,7 @@ use compact_str::CompactString;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use annotations::{ANNOTATION_PREFIX, ServiceAnnotation, local_fallback, source_ranges};
+pub use annotations::{ANNOTATION_PREFIX, ServiceAnnotation, affinity_across_ports, local_fallback, source_ranges};
 pub use changes::{Batch, Change, ResourceVersions};
 pub use flow_fate::FlowFate;
 pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::ServicePortPlan;
+use super::affinity::AcrossPortsIgnored;
 use super::flow_fate::{FateIgnored, NOT_ALLOWED};
 use super::load_balancing::BalancingIgnored;
 use crate::model::{ObjectKey, ServiceAnnotation, ServicePortName};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnotationIgnored {
+    AffinityAcrossPorts(AcrossPortsIgnored),
     FlowFate(FateIgnored),
     LoadBalancing(BalancingIgnored),
     /// Every mode can fall back, but the configuration does not allow it.
@@ -21,6 +23,7 @@ pub enum AnnotationIgnored {
 impl AnnotationIgnored {
     pub fn annotation(self) -> ServiceAnnotation {
         match self {
+            AnnotationIgnored::AffinityAcrossPorts(_) => ServiceAnnotation::AffinityAcrossPorts,
             AnnotationIgnored::FlowFate(_) => ServiceAnnotation::FlowFate,
             AnnotationIgnored::LoadBalancing(_) => ServiceAnnotation::LoadBalancing,
             AnnotationIgnored::LocalFallback => ServiceAnnotation::LocalFallback,
@@ -32,6 +35,7 @@ impl AnnotationIgnored {
 impl fmt::Display for AnnotationIgnored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            AnnotationIgnored::AffinityAcrossPorts(why) => why.fmt(f),
             AnnotationIgnored::FlowFate(why) => why.fmt(f),
             AnnotationIgnored::LoadBalancing(why) => why.fmt(f),
             AnnotationIgnored::LocalFallback | AnnotationIgnored::SourceRanges => f.write_str(NOT_ALLOWED),

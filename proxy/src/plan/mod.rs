@@ -2,6 +2,7 @@
 //! a [`ServicePortPlan`] and a [`NodePlan`] into kernel objects.
 
 pub mod advice;
+pub mod affinity;
 pub mod backends;
 pub mod conntrack_index;
 pub mod ended_flows;
@@ -136,6 +137,8 @@ pub struct ServicePortPlan {
     pub load_balancing: LoadBalancing,
     pub annotations_ignored: Vec<AnnotationIgnored>,
     pub affinity: Option<Duration>,
+    /// Whether the Service's ports remember clients together, by the addresses of endpoints. Only with affinity.
+    pub affinity_across_ports: bool,
     /// `None`: another Service has the cluster IP.
     pub internal: Option<ClusterIpFrontend>,
     pub external: Option<ExternalFrontends>,

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use super::affinity::AcrossPortsPolicy;
 use super::backends::{ChosenBackends, choose, ready_local};
 use super::flow_fate::FatePolicy;
 use super::ignored_annotations::AnnotationIgnored;
@@ -24,6 +25,7 @@ pub struct PlanContext<'a> {
     pub masquerade_all: bool,
     /// See [`super::other_machines`].
     pub other_machines: &'a BTreeSet<IpAddr>,
+    pub affinity_across_ports: AcrossPortsPolicy,
     pub fates: FatePolicy,
     /// Whether the annotation about a fallback has an effect.
     pub local_fallback: bool,
@@ -40,9 +42,11 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
     let external = port
         .externally_accessible()
         .then(|| plan_external(port, &backends, external_policy, external_verdict, context));
+    let (affinity_across_ports, across_ports_ignored) = context.affinity_across_ports.decide(port, endpoints);
     let (flow_fate, fate_ignored) = context.fates.decide(port);
     let (load_balancing, balancing_ignored) = context.balancing.decide(port);
     let annotations_ignored = [
+        across_ports_ignored.map(AnnotationIgnored::AffinityAcrossPorts),
         fate_ignored.map(AnnotationIgnored::FlowFate),
         balancing_ignored.map(AnnotationIgnored::LoadBalancing),
         (port.local_fallback && !context.local_fallback).then_some(AnnotationIgnored::LocalFallback),
@@ -53,6 +57,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], context: Pl
         name: port.name.clone(),
         port: port.port,
         affinity: port.affinity,
+        affinity_across_ports,
         internal: port.cluster_ip.map(|address| ClusterIpFrontend {
             address,
             action: FrontendAction {

@@ -81,6 +81,7 @@ mod tests {
             primary: None,
             masquerade_all: false,
             other_machines: &no_machines,
+            affinity_across_ports: crate::plan::affinity::AcrossPortsPolicy::default(),
             fates: crate::plan::flow_fate::FatePolicy::default(),
             local_fallback: true,
             source_ranges: true,

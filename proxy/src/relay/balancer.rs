@@ -1,10 +1,11 @@
 use std::net::{IpAddr, SocketAddr};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::RelayBackends;
-use super::clients::AffinityClients;
+use super::clients::{AffinityClients, SharedClients};
 use crate::model::FlowFate;
 use crate::plan::BackendSet;
 
@@ -15,15 +16,19 @@ pub struct Balancer {
     backends: RelayBackends,
     last: [Option<SocketAddr>; 2],
     clients: AffinityClients,
+    /// Replaces `clients`. Locked while the balancer is, never the other way round.
+    shared: Option<SharedClients>,
     /// Tells connections of changes, unless all of them are kept.
     changes: watch::Sender<()>,
 }
 
 impl Balancer {
-    pub fn set_backends(&mut self, backends: RelayBackends) {
-        if backends.affinity.is_none() {
+    /// `shared`: the memory of a Service whose ports remember clients together.
+    pub fn set_backends(&mut self, backends: RelayBackends, shared: Option<SharedClients>) {
+        if backends.affinity.is_none() || shared.is_some() {
             self.clients.clear();
         }
+        self.shared = shared;
         self.clients.retain(|backend| {
             // Binary search: clients may outnumber backends a thousandfold.
             [BackendSet::Cluster, BackendSet::Local].iter().any(|set| backends.set(*set).binary_search(backend).is_ok())
@@ -38,7 +43,7 @@ impl Balancer {
     /// Ends what a deleted service port has: it keeps no backend, and its connections' fate.
     pub fn remove_backends(&mut self) {
         let flow_fate = self.backends.flow_fate;
-        self.set_backends(RelayBackends { flow_fate, ..RelayBackends::default() });
+        self.set_backends(RelayBackends { flow_fate, ..RelayBackends::default() }, None);
     }
 
     pub fn changes(&self) -> watch::Receiver<()> {
@@ -57,9 +62,13 @@ impl Balancer {
 
     /// Returns backends in order of attempts. Advances the round robin unless the client has a backend.
     pub fn candidates(&mut self, set: BackendSet, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
+        let known = self.backends.affinity.and_then(|timeout| self.with_clients(|all| all.get(client, timeout, now)));
         let backends = self.backends.set(set);
-        let known = self.backends.affinity.and_then(|timeout| self.clients.get(client, timeout, now));
-        let known = known.filter(|backend| backends.contains(backend));
+        let is_known = |backend: &&SocketAddr| match known {
+            Some(known) if self.shared.is_some() => known.ip() == backend.ip(),
+            _ => known == Some(**backend),
+        };
+        let known = backends.iter().copied().find(|backend| is_known(&backend));
         let last = &mut self.last[match set {
             BackendSet::Cluster => 0,
             BackendSet::Local => 1,
@@ -82,17 +91,33 @@ impl Balancer {
 
     pub fn record_connection(&mut self, client: IpAddr, backend: SocketAddr, now: Instant) {
         if self.backends.affinity.is_some() {
-            self.clients.record(client, backend, now);
+            self.with_clients(|all| all.record(client, backend, now));
         }
     }
 
     pub fn refused(&mut self, client: IpAddr) {
-        self.clients.forget(client);
+        self.with_clients(|all| all.forget(client));
+    }
+
+    /// Returns the addresses of backends, if the port shares its clients.
+    pub fn addresses_of_shared(&self) -> Vec<IpAddr> {
+        let backends = [BackendSet::Cluster, BackendSet::Local].into_iter().flat_map(|set| self.backends.set(set));
+        let addresses = backends.map(SocketAddr::ip);
+        addresses.filter(|_| self.shared.is_some()).collect()
+    }
+
+    fn with_clients<T>(&mut self, work: impl FnOnce(&mut AffinityClients) -> T) -> T {
+        match &self.shared {
+            Some(shared) => work(&mut shared.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => work(&mut self.clients),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn backend(number: u8) -> SocketAddr {
@@ -118,10 +143,10 @@ mod tests {
     fn round_robin_continues_when_backends_change() {
         let (mut balancer, now) = (Balancer::default(), Instant::now());
         assert_eq!(balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now), []);
-        balancer.set_backends(backends(&[1, 2, 3], None));
+        balancer.set_backends(backends(&[1, 2, 3], None), None);
         let turns = |balancer: &mut Balancer, count| (0..count).map(|_| first(balancer, 1, now)).collect::<Vec<_>>();
         assert_eq!(turns(&mut balancer, 4), [1, 2, 3, 1]);
-        balancer.set_backends(backends(&[1, 3, 4], None));
+        balancer.set_backends(backends(&[1, 3, 4], None), None);
         assert_eq!(turns(&mut balancer, 4), [3, 4, 1, 3]);
         let tries = balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now);
         assert_eq!(tries, [backend(4), backend(1), backend(3)], "the others are tried after it");
@@ -131,7 +156,7 @@ mod tests {
     fn a_client_keeps_its_backend_until_timeout_refusal_or_removal() {
         let (mut balancer, start) = (Balancer::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        balancer.set_backends(backends(&[1, 2, 3], Some(10)));
+        balancer.set_backends(backends(&[1, 2, 3], Some(10)), None);
         assert_eq!((first(&mut balancer, 1, at(0)), first(&mut balancer, 2, at(0))), (1, 2));
         assert_eq!((first(&mut balancer, 1, at(9)), first(&mut balancer, 1, at(18))), (1, 1));
         let tries = balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), at(18));
@@ -139,8 +164,35 @@ mod tests {
         assert_eq!(first(&mut balancer, 1, at(28)), 3, "silent for too long");
         balancer.refused([192, 0, 2, 1].into());
         assert_eq!(first(&mut balancer, 1, at(28)), 1, "its backend has failed it");
-        balancer.set_backends(backends(&[2, 3], Some(10)));
+        balancer.set_backends(backends(&[2, 3], Some(10)), None);
         assert_eq!(first(&mut balancer, 1, at(29)), 2, "its backend is gone");
+    }
+
+    #[test]
+    fn ports_that_share_their_clients_find_an_address_again() {
+        let (clients, start) = (SharedClients::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let of_port = |port: u16, numbers: &[u8]| {
+            let cluster = numbers.iter().map(|number| SocketAddr::new(backend(*number).ip(), port)).collect();
+            RelayBackends { cluster, ..backends(&[], Some(10)) }
+        };
+        let [mut http, mut dns] = [Balancer::default(), Balancer::default()];
+        http.set_backends(of_port(80, &[1, 2, 3]), Some(Arc::clone(&clients)));
+        dns.set_backends(of_port(53, &[1, 2, 3]), Some(Arc::clone(&clients)));
+        assert_eq!((first(&mut http, 1, at(0)), first(&mut http, 2, at(0))), (1, 2));
+        let tries = dns.candidates(BackendSet::Cluster, [192, 0, 2, 2].into(), at(9));
+        assert_eq!(tries, [2, 1, 3].map(|number| SocketAddr::new(backend(number).ip(), 53)), "by this port's number");
+        assert_eq!(first(&mut dns, 2, at(9)), 2);
+        assert_eq!((first(&mut http, 2, at(18)), first(&mut http, 1, at(18))), (2, 3), "either port renews the time");
+
+        dns.set_backends(of_port(53, &[1, 3]), Some(Arc::clone(&clients)));
+        assert_eq!(first(&mut dns, 2, at(19)), 1, "this port lacks its endpoint");
+        assert_eq!(first(&mut http, 2, at(19)), 1, "the last choice of any port");
+        dns.refused([192, 0, 2, 2].into());
+        assert_eq!(clients.lock().unwrap().len(), 1);
+        assert_eq!(http.addresses_of_shared().len(), 3);
+        http.set_backends(of_port(80, &[1, 2, 3]), None);
+        assert_eq!(http.addresses_of_shared(), [] as [IpAddr; 0]);
     }
 
     #[test]

@@ -1,12 +1,16 @@
-//! Session affinity by client address.
+//! Session affinity by client address: the clients of a service port, or of all ports of a Service.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-/// The most clients per service port. The longest-idle client is forgotten first.
+/// The most clients of a service port, or of a Service whose ports share them. The longest-idle client is forgotten first.
 pub const MOST_CLIENTS: usize = 65_536;
+
+/// The clients of all ports of a Service. The ports of remembered backends have no meaning.
+pub type SharedClients = Arc<Mutex<AffinityClients>>;
 
 #[derive(Debug)]
 pub struct AffinityClients {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
@@ -12,12 +12,13 @@ use tokio::task::AbortHandle;
 use tracing::warn;
 
 use super::balancer::Balancer;
+use super::clients::SharedClients;
 use super::limiter::FairLimiter;
 use super::limits::RelayLimits;
 use super::pipes::Pipes;
 use super::stats::RelayStats;
 use super::{ListenError, Listener, RelayBackends, Relays, sockets, tcp, udp};
-use crate::model::{Family, Protocol, ServicePortName};
+use crate::model::{Family, ObjectKey, Protocol, ServicePortName, ShortString};
 
 const COMPLAINT: Duration = Duration::from_secs(30);
 
@@ -67,6 +68,8 @@ pub struct RelayEngine {
     shared: Arc<RelayShared>,
     stats: Arc<RelayStats>,
     balancers: BTreeMap<ServicePortName, Arc<Mutex<Balancer>>>,
+    /// The clients of Services whose ports remember them together.
+    shared_clients: BTreeMap<ObjectKey, SharedClients>,
     open: BTreeMap<Listener, OpenListener>,
 }
 
@@ -95,11 +98,34 @@ impl RelayEngine {
 
     /// Returns an engine for this address, TCP only.
     pub fn on(address: IpAddr, shared: Arc<RelayShared>) -> RelayEngine {
-        RelayEngine { address, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
+        RelayEngine {
+            address,
+            shared,
+            stats: Arc::default(),
+            balancers: BTreeMap::new(),
+            shared_clients: BTreeMap::new(),
+            open: BTreeMap::new(),
+        }
     }
 
     pub fn stats(&self) -> Arc<RelayStats> {
         Arc::clone(&self.stats)
+    }
+
+    /// Forgets the clients of backends that no port of a Service has any more.
+    fn forget_clients(&mut self, service: &ObjectKey) {
+        let Some(clients) = self.shared_clients.get(service) else { return };
+        let first = ServicePortName { service: service.clone(), port: ShortString::default(), protocol: Protocol::Tcp };
+        let ports = self.balancers.range(first..).take_while(|(name, _)| name.service == *service);
+        let addresses: BTreeSet<IpAddr> = ports
+            .flat_map(|(_, balancer)| balancer.lock().unwrap_or_else(PoisonError::into_inner).addresses_of_shared())
+            .collect();
+        if addresses.is_empty() {
+            self.shared_clients.remove(service);
+        } else {
+            let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+            clients.retain(|backend| addresses.contains(&backend.ip()));
+        }
     }
 
     fn start(&self, listener: &Listener, port: u16, permit: OwnedSemaphorePermit) -> io::Result<OpenListener> {
@@ -133,16 +159,19 @@ impl RelayEngine {
 impl Relays for RelayEngine {
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>) {
         let is_gone = backends.is_none();
+        let shares = backends.as_ref().is_some_and(|backends| backends.affinity_across_ports);
+        let shared = shares.then(|| Arc::clone(self.shared_clients.entry(name.service.clone()).or_default()));
         let balancer = self.balancers.entry(name.clone()).or_default();
         let mut choice = balancer.lock().unwrap_or_else(PoisonError::into_inner);
         match backends {
-            Some(backends) => choice.set_backends(backends),
+            Some(backends) => choice.set_backends(backends, shared),
             None => choice.remove_backends(),
         }
         drop(choice);
         if is_gone {
             self.balancers.remove(name);
         }
+        self.forget_clients(&name.service);
         let sets = [crate::plan::BackendSet::Cluster, crate::plan::BackendSet::Local];
         for set in sets {
             let open = self.open.get(&Listener { name: name.clone(), set });

@@ -43,6 +43,8 @@ pub struct RelayBackends {
     /// What becomes of TCP connections whose backend no longer serves.
     pub flow_fate: FlowFate,
     pub affinity: Option<Duration>,
+    /// Whether the ports of the Service remember clients together, by the addresses of backends.
+    pub affinity_across_ports: bool,
 }
 
 impl RelayBackends {
@@ -53,6 +55,7 @@ impl RelayBackends {
             serving: plan.serving.clone().into(),
             flow_fate: plan.flow_fate,
             affinity: plan.affinity,
+            affinity_across_ports: plan.affinity_across_ports,
         }
     }
 

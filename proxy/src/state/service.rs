@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 pub use crate::model::Frontend;
 use crate::model::{
     Family, FlowFate, LABEL_PROXY_NAME, LoadBalancing, ObjectKey, Protocol, ServiceAnnotation, ServicePortName,
-    local_fallback, parse_ip, source_ranges,
+    affinity_across_ports, local_fallback, parse_ip, source_ranges,
 };
 
 /// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
@@ -36,6 +36,8 @@ pub struct ServicePort {
     pub internal_policy: TrafficPolicy,
     pub external_policy: TrafficPolicy,
     pub affinity: Option<Duration>,
+    /// Whether an annotation asks that all ports of the Service send a client to one pod.
+    pub affinity_across_ports: bool,
     /// The health check's port, only under policy Local.
     pub health_check_node_port: Option<u16>,
     /// What an annotation asks for.
@@ -110,6 +112,8 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
 
     let annotations = service.metadata.annotations.as_ref();
     let value = |annotation: ServiceAnnotation| annotations.and_then(|all| all.get(annotation.key()));
+    let across_ports =
+        value(ServiceAnnotation::AffinityAcrossPorts).is_some_and(|value| affinity_across_ports(value) == Ok(true));
     let flow_fate = value(ServiceAnnotation::FlowFate).and_then(|value| value.parse().ok());
     let local_fallback = value(ServiceAnnotation::LocalFallback).is_some_and(|value| local_fallback(value) == Ok(true));
     let load_balancing = value(ServiceAnnotation::LoadBalancing).and_then(|value| value.parse().ok());
@@ -127,6 +131,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         internal_policy: policy(spec.internal_traffic_policy.as_deref()),
         external_policy: external_policy(spec),
         affinity: affinity(spec),
+        affinity_across_ports: across_ports,
         health_check_node_port: health_check_node_port(spec),
         flow_fate,
         local_fallback,

@@ -7,6 +7,7 @@
 )]
 
 mod abuse;
+mod affinity_across_ports;
 mod check;
 mod claims;
 mod configuration;

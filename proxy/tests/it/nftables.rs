@@ -1,5 +1,6 @@
 //! Tests with the fake kernel: the final state of histories, and the cost of changes.
 
+mod affinity;
 mod hashing;
 mod source_ranges;
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol};
+use svcproxy::plan::affinity::{AcrossPortsIgnored, AcrossPortsPolicy};
 use svcproxy::plan::flow_fate::FatePolicy;
 use svcproxy::plan::ignored_annotations::AnnotationIgnored;
 use svcproxy::plan::load_balancing::BalancingPolicy;
@@ -56,6 +58,7 @@ fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> Pl
         primary,
         masquerade_all,
         other_machines: &NONE,
+        affinity_across_ports: AcrossPortsPolicy::default(),
         fates: FatePolicy::default(),
         local_fallback: true,
         source_ranges: true,
@@ -183,6 +186,45 @@ fn a_fallback_makes_policy_local_cluster_where_the_node_has_no_endpoint() {
     let not_allowed = plan_service_port(&asked, &[endpoint("there:2:ready")], context);
     assert_eq!(not_allowed.annotations_ignored, [AnnotationIgnored::LocalFallback]);
     assert_eq!(not_allowed.external, plan(&without, &["there:2:ready"]).external);
+}
+
+#[test]
+fn ports_remember_clients_together_where_the_mode_can() {
+    let asked = ServicePort { affinity: Some(Duration::from_secs(9)), affinity_across_ports: true, ..service() };
+    let two = [endpoint("here:1:ready"), endpoint("there:2:unready")];
+    let other_port = Endpoint { address: "10.0.0.2:8081".parse().unwrap(), ..two[1].clone() };
+    let same_address = [two[0].clone(), two[1].clone(), other_port];
+    let of = |mode| Config { mode, ..Config::for_node("me") };
+    let forbidden = Config { annotations: BTreeSet::new(), ..of(Mode::Nftables) };
+    let node = NodeInfo::default();
+    for (config, port, endpoints, decided) in [
+        (of(Mode::Iptables), &asked, &two[..], Ok(())),
+        (of(Mode::Nftables), &asked, &two, Ok(())),
+        (of(Mode::Userspace), &asked, &two, Ok(())),
+        (of(Mode::Ipvs), &asked, &two, Err(AcrossPortsIgnored::Ipvs)),
+        (forbidden, &asked, &two, Err(AcrossPortsIgnored::NotAllowed)),
+        (
+            of(Mode::Nftables),
+            &ServicePort { affinity: None, ..asked.clone() },
+            &two,
+            Err(AcrossPortsIgnored::NoAffinity),
+        ),
+        (of(Mode::Nftables), &asked, &same_address, Err(AcrossPortsIgnored::SharedAddress)),
+    ] {
+        let without = ServicePort { affinity_across_ports: false, ..port.clone() };
+        let context =
+            PlanContext { affinity_across_ports: AcrossPortsPolicy::of(&config), ..context(&node, None, false) };
+        let plan = plan_service_port(port, endpoints, context);
+        let ignored: Vec<AnnotationIgnored> =
+            decided.err().into_iter().map(AnnotationIgnored::AffinityAcrossPorts).collect();
+        assert_eq!(plan.annotations_ignored, ignored, "{}", config.mode);
+        let expected = ServicePortPlan {
+            affinity_across_ports: decided.is_ok(),
+            annotations_ignored: ignored,
+            ..plan_service_port(&without, endpoints, context)
+        };
+        assert_eq!(plan, expected, "{}", config.mode);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,6 +119,53 @@ async fn megabytes_arrive_complete_through_a_half_closed_connection() {
     assert_eq!(stats.bytes[0].get(), 2 * bytes.len() as u64);
     until("the connection is closed", || stats.connections.get() == 0).await;
     assert_eq!(stats.failed.get(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_of_a_service_that_share_their_clients_choose_one_address() {
+    /// Answers with the listening address.
+    async fn named(address: [u8; 4]) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::from(address), 0)).await.unwrap();
+        let own = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.write_all(own.ip().to_string().as_bytes()).await;
+            }
+        });
+        own
+    }
+    async fn answers(at: SocketAddr) -> String {
+        String::from_utf8(soon("the answer", ask(at, b"")).await.unwrap()).unwrap()
+    }
+    let mut engine = engine_of(roomy());
+    let ports = ["a", "b"].map(|port| ServicePortName { port: port.into(), ..name(Protocol::Tcp) });
+    let mut listening = Vec::new();
+    let mut all = Vec::new();
+    for port in &ports {
+        let backends = [named([127, 0, 0, 2]).await, named([127, 0, 0, 3]).await, named([127, 0, 0, 4]).await];
+        listening.push(start_service(&mut engine, port.clone(), &backends));
+        all.push(backends);
+    }
+    let set = |engine: &mut RelayEngine, port: usize, which: Range<usize>, affinity_across_ports: bool| {
+        let affinity = Some(LONG);
+        let backends = RelayBackends { affinity, affinity_across_ports, ..leading(&all[port][which], &[]) };
+        engine.set_backends(&ports[port], Some(backends));
+    };
+    (0..2).for_each(|port| set(&mut engine, port, 0..3, false));
+    assert_eq!(answers(listening[1]).await, "127.0.0.2", "the next turn of this port is another one's");
+    (0..2).for_each(|port| set(&mut engine, port, 0..3, true));
+    for number in [0, 1, 1, 0] {
+        assert_eq!(answers(listening[number]).await, "127.0.0.2");
+    }
+    set(&mut engine, 1, 1..3, true);
+    assert_eq!(answers(listening[1]).await, "127.0.0.3", "this port lacks the address");
+    assert_eq!(answers(listening[0]).await, "127.0.0.3", "the last choice of any port");
+    // An address that no port has any more is forgotten.
+    (0..2).for_each(|port| set(&mut engine, port, 0..1, true));
+    (0..2).for_each(|port| set(&mut engine, port, 0..3, true));
+    let again = answers(listening[1]).await;
+    assert_eq!((again.as_str(), answers(listening[0]).await), ("127.0.0.4", again.clone()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,6 +76,7 @@ fn table(family: Family, balancing: LoadBalancing) -> String {
         masquerade_all: false,
         other_machines: &other_machines,
         fates: FatePolicy::of(&config),
+        affinity_across_ports: false,
         local_fallback: false,
         source_ranges: false,
         balancing: BalancingPolicy::of(&config),

@@ -183,7 +183,8 @@ fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     plans.iter().filter_map(line).collect()
 }
 
-/// Returns comments with backends, endpoints that may keep UDP associations, and the affinity timeout in seconds.
+/// Returns comments with backends, endpoints that may keep UDP associations, the affinity timeout in seconds, and the
+/// Service whose ports share their clients.
 fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
     let line = |(listener, port): (&Listener, u16)| {
         let plan = plans.iter().find(|plan| plan.name == listener.name)?;
@@ -202,7 +203,8 @@ fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backend
     let serving = if protocol == Protocol::Udp || may_end { list("serving", &plan.serving) } else { String::new() };
     let fate = if may_end { format!(" fate {}", plan.flow_fate) } else { String::new() };
     let affinity = plan.affinity.map_or(String::new(), |time| format!(" affinity {}", time.as_secs()));
-    format!("# relay {protocol} {listening} {}{to}{serving}{affinity}{fate}\n", plan.name)
+    let clients = if plan.affinity_across_ports { format!(" clients {}", plan.name.service) } else { String::new() };
+    format!("# relay {protocol} {listening} {}{to}{serving}{affinity}{clients}{fate}\n", plan.name)
 }
 
 /// Plans for a node with the addresses of its Node object and `local`, independent of this host.

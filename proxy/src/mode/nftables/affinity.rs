@@ -1,7 +1,8 @@
-//! Session affinity: chains and sets of one service port. Each endpoint's chain records its clients in a set.
+//! Session affinity: chains and sets of one service port. Each endpoint's chain records its clients in a set, which the
+//! Service's other ports share if the plan says so.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use nf_tables::field::KeyField;
@@ -11,7 +12,7 @@ use super::objects::AffinityObjects;
 use super::shared_chains::{ChainRole, cluster_ip_rules, local_rules};
 use super::slots::SlotChoice;
 use crate::mode::iptables_family::rules::names::hash;
-use crate::model::ServicePortName;
+use crate::model::{ObjectKey, ServicePortName};
 use crate::mutants;
 use crate::nftables::{Chain, Name, NftVerdict, Rule, Set, Statement};
 use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
@@ -75,11 +76,15 @@ impl<'a> AffinityRenderer<'a> {
     fn draw(&mut self, chain: Name, endpoints: &IndexedEndpoints) {
         let name = &self.plan.name;
         let count = endpoints.count();
-        let again = endpoints.iter().map(|endpoint| {
-            let set = own_name("affinity", name, Some(&endpoint));
+        let mut known: Vec<SocketAddr> = endpoints.iter().collect();
+        if self.plan.affinity_across_ports {
+            // A client that two endpoints know reaches the same one by every port.
+            known.sort_unstable();
+        }
+        let again = known.iter().map(|endpoint| {
             Rule::new([
-                Statement::InSet { key: &[KeyField::Source], set, negated: false },
-                Statement::Verdict(NftVerdict::Goto(own_name("endpoint", name, Some(&endpoint)))),
+                Statement::InSet { key: &[KeyField::Source], set: self.clients(endpoint), negated: false },
+                Statement::Verdict(NftVerdict::Goto(own_name("endpoint", name, Some(endpoint)))),
             ])
         });
         let drawn = endpoints.numbered().map(|(number, endpoint)| {
@@ -97,13 +102,23 @@ impl<'a> AffinityRenderer<'a> {
 
     fn endpoint(&mut self, endpoint: &SocketAddr) {
         let name = &self.plan.name;
-        let set = own_name("affinity", name, Some(endpoint));
+        let set = self.clients(endpoint);
         let rules = vec![
             Rule::new([Statement::Remember { set: set.clone(), timeout: self.timeout }]),
             Rule::new([Statement::Protocol(self.plan.protocol()), Statement::Translate(*endpoint)]),
         ];
         self.own.chains.insert(own_name("endpoint", name, Some(endpoint)), Chain::new("", rules));
-        self.own.sets.insert(set, Set::remembering("", &[KeyField::Source]));
+        let sets = if self.plan.affinity_across_ports { &mut self.own.shared_sets } else { &mut self.own.sets };
+        sets.insert(set, Set::remembering("", &[KeyField::Source]));
+    }
+
+    /// Returns the set of an endpoint's clients.
+    fn clients(&self, endpoint: &SocketAddr) -> Name {
+        if self.plan.affinity_across_ports {
+            shared_name(&self.plan.name.service, endpoint.ip())
+        } else {
+            own_name("affinity", &self.plan.name, Some(endpoint))
+        }
     }
 }
 
@@ -112,6 +127,13 @@ fn prefix(set: BackendSet) -> &'static str {
         BackendSet::Cluster => "service",
         BackendSet::Local => "local",
     }
+}
+
+/// Returns `affinity-HASH-namespace/name__address`: the set of the clients that reach an address by any port.
+fn shared_name(service: &ObjectKey, address: IpAddr) -> Name {
+    let key = format!("{}/{}__{}", service.namespace, service.name, address.to_string().replace(':', "."));
+    let digest = hash(&key);
+    format!("affinity-{}-{key}", digest.get(..HASH).unwrap_or(&digest)).into()
 }
 
 /// Returns `prefix-HASH-namespace/name/protocol/port`, and `__address/port` for an endpoint, as in kube-proxy. nftables
@@ -133,13 +155,11 @@ fn own_name(prefix: &str, name: &ServicePortName, endpoint: Option<&SocketAddr>)
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::net::IpAddr;
-
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::{ObjectKey, Protocol};
+    use crate::model::Protocol;
     use crate::testing::port_name;
 
     /// Generates labels that often have 63 characters, the API's limit.
@@ -169,10 +189,13 @@ mod tests {
         fn names_fit_the_kernel_and_are_unique(name in service_port(), endpoints in prop::collection::btree_set(endpoint(), 1..8)) {
             let own = ["cluster-ip", "external", "service", "local"].map(|prefix| own_name(prefix, &name, None));
             let of_endpoints = endpoints.iter().flat_map(|at| ["endpoint", "affinity"].map(|prefix| own_name(prefix, &name, Some(at))));
-            let names: Vec<Name> = own.into_iter().chain(of_endpoints).collect();
+            let addresses: BTreeSet<IpAddr> = endpoints.iter().map(SocketAddr::ip).collect();
+            let shared = addresses.into_iter().map(|address| shared_name(&name.service, address));
+            let names: Vec<Name> = own.into_iter().chain(of_endpoints).chain(shared).collect();
             for one in &names {
                 prop_assert!(one.len() <= LONGEST, "{}: {one}", one.len());
-                prop_assert!(one.contains(&format!("-{}/{}/", name.service.namespace, name.service.name)), "{one}");
+                let rest = one.split_once(&format!("-{}/{}", name.service.namespace, name.service.name)).map(|(_, rest)| rest);
+                prop_assert!(rest.is_some_and(|rest| rest.starts_with(['/', '_'])), "{one}");
             }
             prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         }

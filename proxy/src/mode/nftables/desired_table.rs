@@ -43,7 +43,8 @@ impl<'a> DesiredTable<'a> {
             ..AffinityObjects::default()
         };
         ledger.own().for_each(|own| objects.extend(own));
-        let AffinityObjects { chains, sets } = objects;
+        let AffinityObjects { chains, mut sets, shared_sets } = objects;
+        sets.extend(shared_sets);
         let counters = ledger.counters().cloned().collect();
         DesiredTable { node, ledger, lost_flows, fixed: layout::chains(node), chains, spares, sets, counters }
     }

@@ -13,6 +13,8 @@ pub(super) struct ElementLedger {
     in_common: BTreeMap<(&'static str, ElementKey), u32>,
     /// Reference counts of shared chains.
     shared: HashMap<SharedChain, u32>,
+    /// Reference counts of sets that the ports of a Service share.
+    shared_sets: HashMap<Name, u32>,
     counts: ElementCounts,
 }
 
@@ -56,13 +58,15 @@ pub(super) struct TableDifference {
 impl FromIterator<(ServicePortName, NftServiceObjects)> for ElementLedger {
     fn from_iter<I: IntoIterator<Item = (ServicePortName, NftServiceObjects)>>(ports: I) -> ElementLedger {
         let mut ledger = ElementLedger { ports: ports.into_iter().collect(), ..ElementLedger::default() };
-        let ElementLedger { ports, in_common, shared, counts } = &mut ledger;
+        let ElementLedger { ports, in_common, shared, shared_sets, counts } = &mut ledger;
         for objects in ports.values() {
             for element in objects.common_elements() {
                 *in_common.entry((element.set, element.key)).or_default() += 1;
             }
             objects.own_elements().for_each(|element| counts.add(element.set, 1));
             objects.shared().for_each(|one| *shared.entry(one).or_default() += 1);
+            let sets = objects.own().into_iter().flat_map(|own| own.shared_sets.keys());
+            sets.for_each(|set| *shared_sets.entry(set.clone()).or_default() += 1);
         }
         in_common.keys().for_each(|(set, _)| counts.add(set, 1));
         ledger
@@ -149,6 +153,14 @@ impl ElementLedger {
                 update.shared_added.insert(shared);
             }
         }
+        for (name, set) in new.own().into_iter().flat_map(|own| &own.shared_sets) {
+            let uses = self.shared_sets.entry(name.clone()).or_default();
+            *uses += 1;
+            // Another port of the update may have released the set.
+            if *uses == 1 && !update.sets_removed.remove(name) {
+                update.sets_added.insert(name.clone(), set.clone());
+            }
+        }
     }
 
     fn count_old(&mut self, old: &NftServiceObjects, update: &mut LedgerUpdate) {
@@ -171,6 +183,17 @@ impl ElementLedger {
                 }
             }
         }
+        for name in old.own().into_iter().flat_map(|own| own.shared_sets.keys()) {
+            if let Some(uses) = self.shared_sets.get_mut(name) {
+                *uses -= 1;
+                if *uses == 0 {
+                    self.shared_sets.remove(name);
+                    if update.sets_added.remove(name).is_none() {
+                        update.sets_removed.insert(name.clone());
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -182,6 +205,9 @@ struct LedgerUpdate {
     shared_unused: BTreeSet<SharedChain>,
     own_before: AffinityObjects,
     own_after: AffinityObjects,
+    /// Of the sets that ports share.
+    sets_added: BTreeMap<Name, Set>,
+    sets_removed: BTreeSet<Name>,
     counters_before: BTreeSet<Name>,
     counters_after: BTreeSet<Name>,
 }
@@ -190,6 +216,7 @@ impl LedgerUpdate {
     fn difference(self, uses: &mut HashMap<SharedChain, u32>) -> TableDifference {
         let LedgerUpdate { mut before, mut after, mut shared_added, shared_unused, .. } = self;
         let LedgerUpdate { own_before, own_after, counters_before, counters_after, .. } = self;
+        let LedgerUpdate { sets_added: shared_sets_added, sets_removed: shared_sets_removed, .. } = self;
         let mut shared_removed = BTreeSet::new();
         for shared in shared_unused {
             if uses.get(&shared) == Some(&0) {
@@ -204,10 +231,11 @@ impl LedgerUpdate {
         let missing = |name: &&Name| !own_after.chains.contains_key(*name);
         let chains_removed = own_before.chains.keys().filter(missing).cloned().collect();
         let missing = |name: &&Name| !own_after.sets.contains_key(*name);
-        let sets_removed = own_before.sets.keys().filter(missing).cloned().collect();
+        let sets_removed = own_before.sets.keys().filter(missing).cloned().chain(shared_sets_removed).collect();
         let (mut chains_added, mut sets_added) = (own_after.chains, own_after.sets);
         chains_added.retain(|name, chain| own_before.chains.get(name) != Some(chain));
         sets_added.retain(|name, _| !own_before.sets.contains_key(name));
+        sets_added.extend(shared_sets_added);
         before.sort_unstable();
         after.sort_unstable();
         let (removed, added) = differing(before, after);

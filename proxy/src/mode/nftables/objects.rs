@@ -38,12 +38,15 @@ pub struct NftServiceObjects {
 pub struct AffinityObjects {
     pub chains: BTreeMap<Name, Chain>,
     pub sets: BTreeMap<Name, Set>,
+    /// Sets that other ports of the Service may use as well.
+    pub shared_sets: BTreeMap<Name, Set>,
 }
 
 impl AffinityObjects {
     pub(super) fn extend(&mut self, other: &AffinityObjects) {
         self.chains.extend(other.chains.iter().map(|(name, chain)| (name.clone(), chain.clone())));
         self.sets.extend(other.sets.iter().map(|(name, set)| (name.clone(), set.clone())));
+        self.shared_sets.extend(other.shared_sets.iter().map(|(name, set)| (name.clone(), set.clone())));
     }
 }
 

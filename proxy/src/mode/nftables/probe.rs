@@ -76,6 +76,7 @@ fn probed(family: Family) -> ServicePortPlan {
         load_balancing: LoadBalancing::Random,
         annotations_ignored: Vec::new(),
         affinity: Some(Duration::from_secs(1)),
+        affinity_across_ports: false,
         internal: Some(ClusterIpFrontend { address: range.network(), action }),
         external: Some(ExternalFrontends {
             node_port: Some(1),

@@ -28,6 +28,7 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan], counted: Option<&Servic
         // Omits sizes, which would limit later additions.
         .map(|(name, set)| (name.into(), Set { size: None, ..set }))
         .chain(own.sets)
+        .chain(own.shared_sets)
         .collect();
     let names: Vec<Name> = names.into_iter().collect();
     let shared = shared.into_iter().map(|(shared, chain)| (shared.name(), chain));

@@ -101,7 +101,7 @@ fn services() {
             (
                 "/metadata/annotations",
                 json!({"svcproxy/x": "1", "other/x": "1"}),
-                "~metadata.annotations[svcproxy/x]: \"x\" is no annotation of svcproxy, which has flow-fate, local-fallback, load-balancing, source-ranges",
+                "~metadata.annotations[svcproxy/x]: \"x\" is no annotation of svcproxy, which has affinity-across-ports, flow-fate, local-fallback, load-balancing, source-ranges",
             ),
             ("/spec", json!(null), "spec: is missing"),
             (

@@ -5,9 +5,13 @@ use svcproxy::testing::{key, node, object, slice};
 
 /// A Service created `seconds` after the first.
 pub fn service(seconds: Option<u8>, index: u8, spec: Value, ingress: Value) -> Change {
+    annotated_service(seconds, index, &json!({}), spec, ingress)
+}
+
+fn annotated_service(seconds: Option<u8>, index: u8, annotations: &Value, spec: Value, ingress: Value) -> Change {
     let name = format!("svc-{index}");
     let created = seconds.map(|seconds| format!("2026-01-01T00:00:{seconds:02}Z"));
-    let metadata = json!({ "name": name, "creationTimestamp": created });
+    let metadata = json!({ "name": name, "creationTimestamp": created, "annotations": annotations });
     let value = json!({ "metadata": metadata, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
     Change::Service(key(&name), Some(object(value)))
 }
@@ -15,13 +19,21 @@ pub fn service(seconds: Option<u8>, index: u8, spec: Value, ingress: Value) -> C
 pub fn any_service() -> impl Strategy<Value = Change> {
     let policy = || prop::sample::select(vec!["Cluster", "Local"]);
     let kind = prop::sample::select(vec!["ClusterIP", "NodePort", "LoadBalancer"]);
-    let affinity = prop::sample::select(vec!["None", "ClientIP"]);
+    let affinity = prop::sample::select(vec![("None", "none"), ("ClientIP", "none"), ("ClientIP", "all")]);
     let flags = (any::<bool>(), any::<bool>());
     // Services sometimes claim another Service's cluster IP, node ports or address.
     let whose = || prop_oneof![3 => Just(None), 1 => (0u8..4).prop_map(Some)];
     let claims = (prop::option::of(0u8..3), whose(), whose(), whose());
     (0u8..4, kind, policy(), policy(), affinity, flags, claims).prop_map(
-        |(index, kind, internal, external, affinity, (ranges, two), (created, cluster_ip, ports, address))| {
+        |(
+            index,
+            kind,
+            internal,
+            external,
+            (affinity, shared),
+            (ranges, two),
+            (created, cluster_ip, ports, address),
+        )| {
             let (of_ports, of_cluster_ip) = (ports.unwrap_or(index), cluster_ip.unwrap_or(index));
             let node_port =
                 |offset: u16| if kind == "ClusterIP" { 0 } else { 30_000 + u16::from(of_ports) * 10 + offset };
@@ -41,14 +53,20 @@ pub fn any_service() -> impl Strategy<Value = Change> {
                 "loadBalancerSourceRanges": if ranges { json!(["192.0.2.0/24"]) } else { json!([]) },
                 "healthCheckNodePort": if kind == "LoadBalancer" { 32_000 + i32::from(of_ports) } else { 0 },
             });
-            service(created, index, spec, ingress)
+            annotated_service(created, index, &json!({ "svcproxy/affinity-across-ports": shared }), spec, ingress)
         },
     )
 }
 
 pub fn any_slice() -> impl Strategy<Value = Change> {
     let endpoint = (1u8..6, any::<bool>(), any::<bool>(), any::<bool>(), 0u8..3);
-    (0u8..4, 0u8..2, prop::collection::vec(endpoint, 0..4)).prop_map(|(owner, part, endpoints)| {
+    // Two slices of a Service may have the same endpoints with other ports.
+    let ports = prop_oneof![
+        3 => Just(json!([{ "name": "a", "port": 8080 }, { "name": "b", "port": 5353, "protocol": "UDP" }])),
+        1 => Just(json!([{ "name": "a", "port": 8080 }])),
+        1 => Just(json!([{ "name": "a", "port": 8081 }, { "name": "b", "port": 5353, "protocol": "UDP" }])),
+    ];
+    (0u8..4, 0u8..2, ports, prop::collection::vec(endpoint, 0..4)).prop_map(|(owner, part, ports, endpoints)| {
         let endpoints: Vec<Value> = endpoints
             .into_iter()
             .map(|(host, ready, terminating, here, zone)| {
@@ -61,8 +79,6 @@ pub fn any_slice() -> impl Strategy<Value = Change> {
             })
             .collect();
         let name = format!("svc-{owner}-{part}");
-        let ports =
-            json!([{ "name": "a", "port": 8080, "protocol": "TCP" }, { "name": "b", "port": 5353, "protocol": "UDP" }]);
         match slice(&format!("svc-{owner}"), json!(endpoints), ports) {
             Change::EndpointSlice(_, object) => Change::EndpointSlice(key(&name), object),
             other => other,

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use super::names;
@@ -87,6 +88,15 @@ impl ChainRenderer<'_> {
     fn endpoint_chain(&self, backend: &SocketAddr) -> &str {
         let at = self.endpoints.binary_search_by_key(backend, |(address, _)| *address);
         at.ok().and_then(|at| self.endpoints.get(at)).map_or("", |(_, chain)| chain)
+    }
+
+    /// Returns the list of an endpoint's clients.
+    fn clients<'c>(&self, backend: &SocketAddr, chain: &'c str) -> Cow<'c, str> {
+        if self.plan.affinity_across_ports {
+            names::shared_clients_list(&self.plan.name.service, backend.ip()).into()
+        } else {
+            chain.into()
+        }
     }
 
     fn append(&mut self, chain: &str, rule: Rule) {
@@ -206,9 +216,10 @@ impl ChainRenderer<'_> {
         let mut rules = Vec::new();
         if let Some(timeout) = self.plan.affinity {
             for backend in backends {
-                let list = self.endpoint_chain(backend);
-                let rule = comment(backend).recent_check(list, timeout.as_secs(), self.node.family);
-                rules.push(rule.jump(list));
+                let chain = self.endpoint_chain(backend);
+                let list = self.clients(backend, chain);
+                let rule = comment(backend).recent_check(&list, timeout.as_secs(), self.node.family);
+                rules.push(rule.jump(chain));
             }
         }
         for (index, backend) in backends.iter().enumerate() {
@@ -228,7 +239,7 @@ impl ChainRenderer<'_> {
             let hairpin = rule().source_ip(backend.ip()).jump(names::MARK_MASQ);
             let rule = rule();
             let rule = match self.plan.affinity {
-                Some(_) => rule.recent_set(&chain, self.node.family),
+                Some(_) => rule.recent_set(&self.clients(&backend, &chain), self.node.family),
                 None => rule,
             };
             let rules = vec![hairpin, rule.dnat(self.plan.protocol(), backend)];

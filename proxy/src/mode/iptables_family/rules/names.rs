@@ -1,11 +1,11 @@
 //! Upstream's chain names and hashes, which operators and tools know.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use data_encoding::BASE32;
 use sha2::{Digest, Sha256};
 
-use crate::model::ServicePortName;
+use crate::model::{ObjectKey, ServicePortName};
 use crate::ruleset::Table;
 
 pub const SERVICES: &str = "KUBE-SERVICES";
@@ -103,6 +103,11 @@ pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }
 
+/// Returns the name of the list (`xt_recent`) of the clients that reach an address by any port of the Service.
+pub fn shared_clients_list(service: &ObjectKey, address: IpAddr) -> String {
+    format!("KUBE-CLIENTS-{}", hash(&format!("{service} {address}")))
+}
+
 pub fn is_per_service(chain: &str) -> bool {
     PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix))
 }
@@ -114,7 +119,7 @@ pub fn is_ours(table: Table, chain: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectKey, Protocol};
+    use crate::model::Protocol;
 
     fn name(namespace: &str, service: &str, port: &str) -> ServicePortName {
         let service = ObjectKey { namespace: namespace.into(), name: service.into() };
