@@ -82,7 +82,7 @@ impl Promise {
 
 /// The oracle's rules with their numbers, without those that give no verdict (`undecided`, `contradiction`,
 /// `node-port-addresses-other-family`), and without `astray`, which follows from `kept`.
-const RULES: [(u16, Rule); 57] = [
+const RULES: [(u16, Rule); 58] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
     (103, Rule::ExternalIp),
@@ -130,6 +130,7 @@ const RULES: [(u16, Rule); 57] = [
     (402, Rule::Scheduled),
     (403, Rule::Affinity),
     (404, Rule::ConsistentHash),
+    (405, Rule::AffinityAcrossPorts),
     (501, Rule::Kept),
     (502, Rule::Hairpin),
     (503, Rule::OffCluster),

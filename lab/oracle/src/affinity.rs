@@ -1,7 +1,8 @@
 //! The endpoints that may answer a returning client.
 //!
 //! Times count from any fixed start. A client that reached several endpoints within the timeout (through a node port
-//! under policy Local and through the cluster IP) may reach any of them again.
+//! under policy Local and through the cluster IP, or through a port that lacks the endpoint of the other ports) may reach
+//! any of them again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +16,7 @@ use crate::service::{FrontendKind, ServicePortName};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct AffinityKey {
     node: String,
+    scope: AffinityScope,
     service: ServicePortName,
     frontend: Option<(FrontendKind, SocketAddr)>,
     client: IpAddr,
@@ -34,7 +36,8 @@ impl Affinity {
         let Some(met) = self.met.get(&key(delivery, to, affinity.scope)) else { return all() };
         // The timeout includes its last second.
         let known = |backend: &&Backend| {
-            met.get(&backend.address).is_some_and(|last| now.saturating_sub(*last) <= affinity.timeout)
+            met.get(&remembered(affinity.scope, backend.address))
+                .is_some_and(|last| now.saturating_sub(*last) <= affinity.timeout)
         };
         let sticky: Vec<&Backend> = delivery.backends.iter().filter(known).collect();
         if sticky.is_empty() { all() } else { sticky }
@@ -42,15 +45,30 @@ impl Affinity {
 
     pub fn answered(&mut self, delivery: &Delivery, to: SocketAddr, backend: SocketAddr, now: Duration) {
         if let Some(affinity) = delivery.affinity {
-            self.met.entry(key(delivery, to, affinity.scope)).or_default().insert(backend, now);
+            self.met
+                .entry(key(delivery, to, affinity.scope))
+                .or_default()
+                .insert(remembered(affinity.scope, backend), now);
         }
+    }
+}
+
+/// Ports of a Service that share their clients know endpoints by address.
+fn remembered(scope: AffinityScope, backend: SocketAddr) -> SocketAddr {
+    match scope {
+        AffinityScope::Service => SocketAddr::new(backend.ip(), 0),
+        AffinityScope::ServicePort | AffinityScope::Frontend => backend,
     }
 }
 
 fn key(delivery: &Delivery, to: SocketAddr, scope: AffinityScope) -> AffinityKey {
     AffinityKey {
         node: delivery.node.clone(),
-        service: delivery.service.clone(),
+        scope,
+        service: match scope {
+            AffinityScope::Service => delivery.service.of_all_ports(),
+            AffinityScope::ServicePort | AffinityScope::Frontend => delivery.service.clone(),
+        },
         frontend: (scope == AffinityScope::Frontend).then_some((delivery.frontend, to)),
         client: delivery.client,
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::masquerade;
-use crate::modes::Balancing;
+use crate::modes::{AffinityScope, Balancing};
 use crate::promise::{Backend, Delivery, PromisedAffinity, PromisedReply, Share};
 use crate::rules::{Reasons, Rule};
 use crate::settings::LoadBalancing;
@@ -16,7 +16,7 @@ pub(crate) fn deliver(
     chosen: &[&Endpoint],
     reasons: &mut Reasons,
 ) -> Delivery {
-    let ServicePacket { port, arrival, semantics, .. } = case;
+    let ServicePacket { port, arrival, .. } = case;
     let balancing = balancing(world, case);
     let even = balancing.is_even();
     let rule = match balancing {
@@ -47,9 +47,12 @@ pub(crate) fn deliver(
         }
         backends.push(backend);
     }
-    let affinity = port.affinity.map(|timeout| PromisedAffinity { timeout, scope: semantics.affinity });
-    if affinity.is_some() {
+    let affinity = port.affinity.map(|timeout| PromisedAffinity { timeout, scope: affinity_scope(case) });
+    if let Some(affinity) = affinity {
         reasons.add(Rule::Affinity, arrival.source.to_string());
+        if affinity.scope == AffinityScope::Service {
+            reasons.add(Rule::AffinityAcrossPorts, arrival.source.to_string());
+        }
     }
     Delivery {
         service: port.name.clone(),
@@ -59,6 +62,18 @@ pub(crate) fn deliver(
         backends,
         balancing,
         affinity,
+    }
+}
+
+/// docs/svcproxy.md, Affinity across ports: a mode whose affinity is per address, and a port with two endpoints at one
+/// address, ignore the annotation.
+fn affinity_scope(case: &ServicePacket<'_>) -> AffinityScope {
+    let ServicePacket { port, semantics, .. } = case;
+    match semantics.affinity {
+        AffinityScope::ServicePort if port.affinity_across_ports && !port.has_shared_address() => {
+            AffinityScope::Service
+        }
+        scope => scope,
     }
 }
 

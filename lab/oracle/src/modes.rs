@@ -33,6 +33,8 @@ pub enum AffinityScope {
     ServicePort,
     /// Affinity keeps one endpoint per client and called address.
     Frontend,
+    /// Affinity keeps one address of endpoints per client and Service.
+    Service,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Applies the rules to a question, in order.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Service;
 
@@ -17,10 +17,10 @@ use crate::health;
 use crate::modes;
 use crate::policy;
 use crate::port_index::PortIndex;
-use crate::promise::{Promise, PromisedVerdict};
+use crate::promise::{Delivery, Promise, PromisedVerdict};
 use crate::question::{Protocol, Question};
 use crate::rules::{Reasons, Rule};
-use crate::service::{self, ServicePort};
+use crate::service::{self, FrontendKind, ServicePort, ServicePortName};
 use crate::topology::NodeLocation;
 use crate::world::{Objects, World};
 
@@ -70,6 +70,30 @@ impl<'a> Oracle<'a> {
         let mut reasons = Reasons::default();
         let verdict = self.verdict(question, &mut reasons);
         Promise { verdict, because: reasons.0 }
+    }
+
+    /// Returns the same call by other ports of the Service, where they deliver: at the same address, by the same kind of
+    /// frontend.
+    pub fn other_ports(&self, question: &Question, delivery: &Delivery) -> Vec<(Question, Delivery)> {
+        let ports = if question.to.is_ipv4() { &self.v4 } else { &self.v6 };
+        let is_other = |name: &ServicePortName| {
+            name.of_all_ports() == delivery.service.of_all_ports() && *name != delivery.service
+        };
+        let numbers = ports.iter().filter(|port| is_other(&port.name)).filter_map(|port| {
+            let number = if delivery.frontend == FrontendKind::NodePort { port.node_port? } else { port.port };
+            Some((number, port.name.protocol))
+        });
+        let delivered = numbers.filter_map(|(number, protocol)| {
+            let to = SocketAddr::new(question.to.ip(), number);
+            let question = Question { to, protocol, ..question.clone() };
+            match self.ask(&question).verdict {
+                PromisedVerdict::Deliver(other) if is_other(&other.service) && other.frontend == delivery.frontend => {
+                    Some((question, other))
+                }
+                _ => None,
+            }
+        });
+        delivered.collect()
     }
 
     fn verdict(&self, question: &Question, reasons: &mut Reasons) -> PromisedVerdict {

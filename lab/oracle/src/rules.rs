@@ -69,6 +69,7 @@ pub enum Rule {
     Scheduled,
     ConsistentHash,
     Affinity,
+    AffinityAcrossPorts,
     Hairpin,
     MasqueradeAll,
     OffCluster,
@@ -107,7 +108,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
 
 /// The rows, in the order of the variants.
 #[rustfmt::skip]
-const TABLE: [RuleRow; 61] = [
+const TABLE: [RuleRow; 62] = [
     row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
     row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
     row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
@@ -158,6 +159,7 @@ const TABLE: [RuleRow; 61] = [
     row(Rule::Scheduled, PromisePart::Choice, "scheduled", "the mode's scheduler chooses", "page reference/networking/virtual-ips, IPVS proxy mode; docs/limitations.md"),
     row(Rule::ConsistentHash, PromisePart::Choice, "consistent-hash", "if a Service asks for it by an annotation, or the node's configuration does for all, every node sends a client to the same endpoint, and one that goes takes only its own clients along", "docs/svcproxy.md, Consistent hashing; kubernetes#58329"),
     row(Rule::Affinity, PromisePart::Choice, "affinity", "sessionAffinity ClientIP: a client stays with its endpoint until it was silent for the time-out", "page reference/networking/virtual-ips, Session affinity; API ClientIPConfig.timeoutSeconds"),
+    row(Rule::AffinityAcrossPorts, PromisePart::Choice, "affinity-across-ports", "with the annotation svcproxy/affinity-across-ports: all, a client that session affinity keeps at a pod reaches the same pod by all ports of the Service that have it", "docs/svcproxy.md, Affinity across ports; kubernetes#103000"),
     row(Rule::Hairpin, PromisePart::Source, "hairpin", "an endpoint that meets itself sees its node, or it would answer itself directly", "page tutorials/services/source-ip; upstream's test ClusterIPGeneral 'hairpin'"),
     row(Rule::MasqueradeAll, PromisePart::Source, "masquerade-all", "with masqueradeAll whatever goes to a cluster IP has the node's address", "page reference/config-api/kube-proxy-config.v1alpha1, masqueradeAll"),
     row(Rule::OffCluster, PromisePart::Source, "off-cluster", "what goes to a cluster IP and is not from a pod, as detectLocalMode tells them, has the node's address", "page reference/command-line-tools-reference/kube-proxy, --cluster-cidr, --detect-local-mode"),

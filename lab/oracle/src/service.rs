@@ -19,6 +19,8 @@ pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-n
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 /// docs/svcproxy.md, Nodes without endpoints.
 const LOCAL_FALLBACK: &str = "svcproxy/local-fallback";
+/// docs/svcproxy.md, Affinity across ports.
+const AFFINITY_ACROSS_PORTS: &str = "svcproxy/affinity-across-ports";
 const AFFINITY_SECONDS: i32 = 10_800;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +31,13 @@ pub struct ServicePortName {
     pub port: String,
     /// Ports of different protocols may share a name.
     pub protocol: Protocol,
+}
+
+impl ServicePortName {
+    /// Returns the name for all ports of the Service.
+    pub(crate) fn of_all_ports(&self) -> ServicePortName {
+        ServicePortName { port: String::new(), protocol: Protocol::Tcp, ..self.clone() }
+    }
 }
 
 impl fmt::Display for ServicePortName {
@@ -76,6 +85,8 @@ pub(crate) struct ServicePort {
     /// Whether external packets may go to other nodes' endpoints under policy Local.
     pub(crate) local_fallback: bool,
     pub(crate) affinity: Option<Duration>,
+    /// Whether the annotation asks that all ports send a client to one pod.
+    pub(crate) affinity_across_ports: bool,
     /// The annotation's.
     pub(crate) load_balancing: Option<LoadBalancing>,
     /// The sources that the annotation allows for node ports and external IPs; an empty list: none.
@@ -90,6 +101,13 @@ impl ServicePort {
         let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
         let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));
         [(FrontendKind::ClusterIp, self.cluster_ip)].into_iter().chain(external).chain(vips)
+    }
+
+    /// Whether two endpoints, ready or not, have one address: then an address does not tell which one a client has met.
+    pub(crate) fn has_shared_address(&self) -> bool {
+        let mut ports = BTreeMap::new();
+        let mut addresses = self.endpoints.iter().map(|endpoint| endpoint.address);
+        addresses.any(|address| *ports.entry(address.ip()).or_insert(address.port()) != address.port())
     }
 }
 
@@ -172,6 +190,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
         local_fallback: annotated(service, LOCAL_FALLBACK) == Some("cluster"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
         affinity: affinity(spec),
+        affinity_across_ports: annotated(service, AFFINITY_ACROSS_PORTS) == Some("all"),
         load_balancing: load_balancing(service),
         annotated_ranges: annotated_ranges(service, family),
         endpoints: Vec::new(),

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use svclab_audit::judge::{self, FaultKind, Judge};
+use svclab_audit::judge::{self, FaultKind, Judge, OtherPort};
 use svclab_oracle::{ClusterModel, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, PacketVerdict as Found};
@@ -64,7 +64,7 @@ impl From<judge::Fault> for PropertyFault {
             | FaultKind::Rejected
             | FaultKind::Delivered
             | FaultKind::Refusal => Property::Verdict,
-            FaultKind::Affinity => Property::Affinity,
+            FaultKind::Affinity | FaultKind::AffinityAcrossPorts => Property::Affinity,
         };
         PropertyFault { property, says: fault.says }
     }
@@ -134,7 +134,11 @@ pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, p
         PromisedVerdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
         PromisedVerdict::Deliver(delivery) => {
             let mut faults = judge.faults(&flow, &found, &promise);
-            faults.extend(judge.affinity(&flow, delivery));
+            let others = match delivery.affinity {
+                Some(_) => OtherPort::all(&cluster.oracle(), question, &flow, &promise),
+                None => Vec::new(),
+            };
+            faults.extend(judge.affinity(&flow, delivery, &others));
             faults.into_iter().map(PropertyFault::from).collect()
         }
         _ => judge.faults(&flow, &found, &promise).into_iter().map(PropertyFault::from).collect(),

@@ -45,7 +45,7 @@ pub(super) fn cause(
         Some(PacketVerdict::Rejected { delivered: false, .. } | PacketVerdict::Refused { delivered: false, .. })
     );
     let decided = journey.and_then(|journey| match fault.kind {
-        FaultKind::MissingEndpoint | FaultKind::Share | FaultKind::Affinity => None,
+        FaultKind::MissingEndpoint | FaultKind::Share | FaultKind::Affinity | FaultKind::AffinityAcrossPorts => None,
         FaultKind::Source => masquerader(journey, &proxy.tables),
         FaultKind::Answer => answer_refuser(journey, &proxy.tables),
         FaultKind::Refusal if is_lost_answer => answer_refuser(journey, &proxy.tables),
@@ -72,6 +72,9 @@ pub(super) fn cause(
         FaultKind::Share => Cause::of_service("the rules' probabilities do not fit the number of endpoints"),
         FaultKind::Affinity => {
             Cause::of_service("the rules that remember clients are missing, or have another time-out")
+        }
+        FaultKind::AffinityAcrossPorts => {
+            Cause::of_service("the ports of the Service do not remember clients together, as its annotation asks")
         }
         FaultKind::Source => match decided {
             Some(decider) => Cause::of_service(format!("masqueraded by {}", decider.text)),

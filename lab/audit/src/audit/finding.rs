@@ -55,6 +55,7 @@ impl FindingKind {
             FindingKind::Broken(FaultKind::Delivered) => "Packets are delivered that should be refused",
             FindingKind::Broken(FaultKind::Refusal) => "Packets are refused in the wrong way",
             FindingKind::Broken(FaultKind::Affinity) => "Session affinity does not hold",
+            FindingKind::Broken(FaultKind::AffinityAcrossPorts) => "Ports of a Service send a client to different pods",
             FindingKind::StaleFrontend => "An address and port are served that no service has",
             FindingKind::ConntrackFull => "The connection table is full, and new connections are dropped",
         }

@@ -28,13 +28,12 @@ use svclab_oracle::{
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::Listener;
 use svclab_sim::network::{Flow, NetworkError, Outcomes, PacketVerdict as Found};
-use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 
 use crate::cluster::{self, AuditPod, KnownAddresses, own_addresses};
 use crate::ebpf::{AttachedPrograms, PassedCall, ProcessPlace};
 use crate::error::NodeError;
-use crate::judge::{Fault, FaultKind, Judge, destination};
+use crate::judge::{Fault, FaultKind, Judge, OtherPort, destination, number};
 use crate::machines::{Around, Machines, destinations, state};
 use crate::owner::ProxyTables;
 use crate::replacement::ProxyReplacement;
@@ -306,7 +305,8 @@ impl<'a> Audit<'a> {
             return;
         }
         let thorough = asked.source.kind == SourceKind::Pod && asked.frontend.address.is_some();
-        let mut faults = self.faults(self.machines, &flow, &found, &promise, thorough);
+        let others = OtherPort::all(&self.oracle, &question, &flow, &promise);
+        let mut faults = self.faults(self.machines, (&flow, &others), &found, &promise, thorough);
         faults.retain(|fault| match foreign::masquerader(fault, &promise, &found, &self.proxy.tables) {
             Some(rule) => {
                 gathered.note(format!("a rule of another program decides the source: {rule}"));
@@ -352,7 +352,7 @@ impl<'a> Audit<'a> {
         let flow = self.flow(asked);
         self.settings.culprit(|machines| {
             let found = machines.network.outcomes(&flow);
-            found.is_ok_and(|found| self.faults(machines, &flow, &found, promise, false).is_empty())
+            found.is_ok_and(|found| self.faults(machines, (&flow, &[]), &found, promise, false).is_empty())
         })
     }
 
@@ -369,7 +369,7 @@ impl<'a> Audit<'a> {
     fn faults(
         &self,
         machines: &Machines,
-        flow: &Flow,
+        (flow, others): (&Flow, &[OtherPort]),
         found: &Outcomes,
         promise: &Promise,
         thorough: bool,
@@ -393,7 +393,7 @@ impl<'a> Audit<'a> {
             && (delivery.affinity.is_some() || thorough)
             && faults.is_empty()
         {
-            faults.extend(judge.affinity(flow, delivery));
+            faults.extend(judge.affinity(flow, delivery, others));
         }
         faults
     }
@@ -469,13 +469,5 @@ impl<'a> Audit<'a> {
                 return;
             }
         }
-    }
-}
-
-fn number(protocol: Protocol) -> Number {
-    match protocol {
-        Protocol::Tcp => Number::TCP,
-        Protocol::Udp => Number::UDP,
-        Protocol::Sctp => Number::SCTP,
     }
 }

@@ -45,7 +45,10 @@ pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
             of(PromisePart::Frontend),
         ],
         FaultKind::WrongEndpoint | FaultKind::MissingEndpoint => vec![of(PromisePart::Endpoints)],
-        FaultKind::Share | FaultKind::Affinity => vec![of(PromisePart::Choice)],
+        FaultKind::Share | FaultKind::Affinity => {
+            vec![of(PromisePart::Choice).into_iter().filter(|rule| *rule != Rule::AffinityAcrossPorts).collect()]
+        }
+        FaultKind::AffinityAcrossPorts => vec![vec![Rule::AffinityAcrossPorts]],
         FaultKind::Source | FaultKind::Answer => vec![of(PromisePart::Source)],
         FaultKind::Delivered | FaultKind::Refusal => vec![of(PromisePart::Refusal), of(PromisePart::Frontend)],
     };

@@ -10,14 +10,14 @@ use svclab_sim::network::{Flow, Network, Outcomes, PacketVerdict};
 /// template with connections is extended.
 const CONNECTIONS: Duration = Duration::from_secs(15 * 60 + 60);
 
-fn endpoint(verdict: &PacketVerdict) -> Option<SocketAddr> {
+pub(super) fn endpoint(verdict: &PacketVerdict) -> Option<SocketAddr> {
     match verdict {
         PacketVerdict::Answered { at, .. } | PacketVerdict::Unanswered { at, .. } => Some(*at),
         _ => None,
     }
 }
 
-fn endpoints(outcomes: &Outcomes) -> Vec<SocketAddr> {
+pub(super) fn endpoints(outcomes: &Outcomes) -> Vec<SocketAddr> {
     let mut all: Vec<SocketAddr> = outcomes.outcomes.iter().filter_map(|one| endpoint(&one.verdict)).collect();
     all.sort_unstable();
     all.dedup();
@@ -31,15 +31,18 @@ fn somebody_else(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Checks the clients of each endpoint. Without affinity, those of one.
-pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
-    // Relays keep affinity in memory: in userspace mode, and for loopback node ports in nftables mode.
-    let relayed = match world.proxy.mode {
+/// Relays keep affinity in memory: in userspace mode, and for loopback node ports in nftables mode.
+pub(super) fn is_relayed(world: &World, flow: &Flow) -> bool {
+    match world.proxy.mode {
         Mode::Userspace => true,
         Mode::Nftables => flow.to.ip().is_loopback(),
         Mode::Iptables | Mode::Ipvs | Mode::Other => false,
-    };
-    if delivery.backends.len() < 2 || relayed {
+    }
+}
+
+/// Checks the clients of each endpoint. Without affinity, those of one.
+pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
+    if delivery.backends.len() < 2 {
         return Vec::new();
     }
     let (mut seen, mut faults) = (BTreeSet::new(), Vec::new());
@@ -55,7 +58,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
 }
 
 /// The number of endpoints at which a second client is tried: its search costs a walk per endpoint.
-const CROWDED: usize = 16;
+pub(super) const CROWDED: usize = 16;
 
 /// A client that has met an endpoint.
 struct Client<'a> {

@@ -1,14 +1,19 @@
 //! Compares the promise of Kubernetes with a packet's outcomes.
 
+mod across_ports;
 mod affinity;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use svclab_oracle::{Backend, Balancing, Delivery, PodName, Promise, PromisedReply, PromisedVerdict, Rule, World};
+use svclab_oracle::{
+    Backend, Balancing, Delivery, Oracle, PodName, Promise, PromisedReply, PromisedVerdict, Protocol, Question, Rule,
+    World,
+};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, HostId, Network, Outcomes, PacketVerdict as Found, ReplyFailure};
+use svclab_sim::protocol::Protocol as Number;
 use svclab_sim::render;
 use svclab_sim::trace::{DropReason, Event};
 
@@ -37,11 +42,13 @@ pub enum FaultKind {
     Refusal,
     /// A client leaves its endpoint too early or too late.
     Affinity,
+    /// A client reaches another pod by another port of the Service.
+    AffinityAcrossPorts,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 11] = [
+    pub const ALL: [FaultKind; 12] = [
         FaultKind::NotTranslated,
         FaultKind::Dropped,
         FaultKind::Rejected,
@@ -53,6 +60,7 @@ impl FaultKind {
         FaultKind::Delivered,
         FaultKind::Refusal,
         FaultKind::Affinity,
+        FaultKind::AffinityAcrossPorts,
     ];
 
     /// The name in reports.
@@ -70,6 +78,7 @@ impl FaultKind {
             FaultKind::Delivered => "delivered",
             FaultKind::Refusal => "refusal",
             FaultKind::Affinity => "affinity",
+            FaultKind::AffinityAcrossPorts => "affinity-across-ports",
         }
     }
 }
@@ -94,6 +103,36 @@ pub struct Fault {
 impl Fault {
     fn new(kind: FaultKind, says: String, found: Option<&Found>) -> Fault {
         Fault { kind, says, found: found.cloned() }
+    }
+}
+
+/// A client's call by another port of the same Service, with its promise.
+#[derive(Debug, Clone)]
+pub struct OtherPort {
+    pub flow: Flow,
+    pub delivery: Delivery,
+}
+
+impl OtherPort {
+    /// Returns the calls that compare with a client's call.
+    #[must_use]
+    pub fn all(oracle: &Oracle<'_>, question: &Question, flow: &Flow, promise: &Promise) -> Vec<OtherPort> {
+        let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return Vec::new() };
+        if delivery.affinity.is_none() {
+            return Vec::new();
+        }
+        let others = oracle.other_ports(question, delivery).into_iter();
+        let others = others.filter(|(_, other)| (&other.node, other.client) == (&delivery.node, delivery.client));
+        let flow = |question: &Question| Flow { to: question.to, protocol: number(question.protocol), ..*flow };
+        others.map(|(question, delivery)| OtherPort { flow: flow(&question), delivery }).collect()
+    }
+}
+
+pub(crate) fn number(protocol: Protocol) -> Number {
+    match protocol {
+        Protocol::Tcp => Number::TCP,
+        Protocol::Udp => Number::UDP,
+        Protocol::Sctp => Number::SCTP,
     }
 }
 
@@ -124,11 +163,16 @@ impl Judge<'_> {
         }
     }
 
-    /// Checks session affinity; costs more than all other checks.
+    /// Checks session affinity; costs more than all other checks. `others`: the same call by other ports of the Service.
     #[must_use]
-    pub fn affinity(&self, flow: &Flow, delivery: &Delivery) -> Vec<Fault> {
+    pub fn affinity(&self, flow: &Flow, delivery: &Delivery, others: &[OtherPort]) -> Vec<Fault> {
+        if affinity::is_relayed(self.world, flow) {
+            return Vec::new();
+        }
         let says = affinity::faults(self.world, self.network, flow, delivery);
-        says.into_iter().map(|says| Fault::new(FaultKind::Affinity, says, None)).collect()
+        let faults = says.into_iter().map(|says| (FaultKind::Affinity, says));
+        let across = across_ports::faults(self.world, self.network, flow, delivery, others);
+        faults.chain(across).map(|(kind, says)| Fault::new(kind, says, None)).collect()
     }
 
     fn refused(&self, found: &Outcomes, promise: &Promise) -> Vec<Fault> {

@@ -142,6 +142,7 @@ pub struct ServiceRecipe {
 pub struct AnnotationRecipe {
     pub source_ranges: Vec<SourceRangeRecipe>,
     pub local_fallback: bool,
+    pub affinity_across_ports: bool,
 }
 
 /// Claims of another service's addresses and ports.

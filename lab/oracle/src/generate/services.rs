@@ -126,6 +126,9 @@ fn annotations(recipe: &AnnotationRecipe, families: &[Family]) -> BTreeMap<&'sta
     if recipe.local_fallback {
         annotations.insert("svcproxy/local-fallback", "cluster".to_owned());
     }
+    if recipe.affinity_across_ports {
+        annotations.insert("svcproxy/affinity-across-ports", "all".to_owned());
+    }
     annotations
 }
 

@@ -56,8 +56,9 @@ fn annotated(services: Vec<ServiceRecipe>, annotations: Vec<AnnotationRecipe>) -
 
 fn annotations() -> impl Strategy<Value = AnnotationRecipe> {
     let source_ranges = prop_oneof![5 => Just(Vec::new()), 1 => vec(source(), 1..=2)];
-    (source_ranges, rarely(0.2))
-        .prop_map(|(source_ranges, local_fallback)| AnnotationRecipe { source_ranges, local_fallback })
+    (source_ranges, rarely(0.2), rarely(0.4)).prop_map(|(source_ranges, local_fallback, affinity_across_ports)| {
+        AnnotationRecipe { source_ranges, local_fallback, affinity_across_ports }
+    })
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {

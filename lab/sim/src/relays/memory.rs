@@ -37,8 +37,12 @@ impl RelayMemory {
     /// Returns backends in the order of attempts. Rotates unless session affinity holds.
     pub fn candidates(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
-            let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
-            (now < *at + timeout && relay.to.contains(backend)).then_some(*backend)
+            let (backend, at) = self.clients.get(&key(port, relay, client))?;
+            let is_known = |known: &&SocketAddr| match relay.clients {
+                Some(_) => known.ip() == backend.ip(),
+                None => *known == backend,
+            };
+            relay.to.iter().copied().find(|known| now < *at + timeout && is_known(&known))
         });
         let start = self.last.get(&port).map_or(0, |last| relay.to.partition_point(|backend| backend <= last));
         let mut turns: Vec<SocketAddr> = relay.to.clone();
@@ -57,13 +61,13 @@ impl RelayMemory {
     /// Records a connection's backend.
     pub fn took(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
         if relay.affinity.is_some() {
-            self.clients.insert((port.0, relay.name.clone(), client), (backend, now));
+            self.clients.insert(key(port, relay, client), (backend, now));
         }
     }
 
     /// Ends affinity after a backend refused the connection.
     pub fn refused(&mut self, port: RelayPort, relay: &Relay, client: IpAddr) {
-        self.clients.remove(&(port.0, relay.name.clone(), client));
+        self.clients.remove(&key(port, relay, client));
     }
 
     /// Returns a UDP association; `None` after the timeout, or if the backend no longer serves.
@@ -89,6 +93,10 @@ impl RelayMemory {
     pub fn associate(&mut self, port: RelayPort, client: SocketAddr, call: Flow, now: Duration) {
         self.associations.entry((port, client)).or_insert(UdpAssociation { call, begun: now, last: now });
     }
+}
+
+fn key(port: RelayPort, relay: &Relay, client: IpAddr) -> (Family, String, IpAddr) {
+    (port.0, relay.clients.as_ref().unwrap_or(&relay.name).clone(), client)
 }
 
 #[cfg(test)]
@@ -119,6 +127,15 @@ mod tests {
         assert_eq!(met, ["10.0.0.2", "10.0.0.3", "10.0.0.2", "10.0.0.2", "10.0.0.1"]);
         memory.refused(PORT, &sticky, client(1));
         assert_eq!(first(&mut memory, &sticky, 1, 28), "10.0.0.2");
+        let shared = Relay { clients: Some("a".to_owned()), ..sticky };
+        let mut other = relay("tcp 61001 a:b to 10.0.0.1:2 10.0.0.2:2 10.0.0.3:2 affinity 10 clients a");
+        assert_eq!(
+            (first(&mut memory, &shared, 3, 30), first(&mut memory, &other, 3, 39)),
+            ("10.0.0.3".into(), "10.0.0.3".into())
+        );
+        assert_eq!(first(&mut memory, &shared, 3, 48), "10.0.0.3", "the other port has renewed the time");
+        other.to.pop();
+        assert_ne!(first(&mut memory, &other, 3, 48), "10.0.0.3");
     }
 
     #[test]

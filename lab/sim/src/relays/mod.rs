@@ -32,6 +32,8 @@ pub struct Relay {
     pub fate: Option<Duration>,
     /// The affinity timeout; `None` without affinity.
     pub affinity: Option<Duration>,
+    /// The Service whose ports share affinity, by the addresses of backends; `None`: the service port has its own.
+    pub clients: Option<String>,
     /// The listening address; `None` for all.
     pub address: Option<IpAddr>,
 }
@@ -41,7 +43,7 @@ pub const LINE: &str = "# relay ";
 
 impl Relay {
     /// Parses the text after [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with
-    /// backends, `affinity` with seconds, `fate` with [`fate`]'s words.
+    /// backends, `affinity` with seconds, `clients` with a Service, `fate` with [`fate`]'s words.
     pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
         let mut words = text.split(' ');
         let protocol = match words.next() {
@@ -59,13 +61,14 @@ impl Relay {
         for word in words {
             let address = || word.parse::<SocketAddr>().map_err(|_| format!("{word:?} is no address with a port"));
             match (title, word) {
-                (_, "to" | "serving" | "affinity" | "fate") => title = word,
+                (_, "to" | "serving" | "affinity" | "clients" | "fate") => title = word,
                 ("to", _) => relay.to.push(address()?),
                 ("serving", _) => relay.serving.push(address()?),
                 ("affinity", _) => {
                     let seconds = word.parse().map_err(|_| format!("{word:?} is no number of seconds"))?;
                     relay.affinity = Some(Duration::from_secs(seconds));
                 }
+                ("clients", _) => relay.clients = Some(word.to_owned()),
                 ("fate", _) => relay.fate = fate(word)?,
                 _ => return Err(format!("{word:?} is not understood")),
             }
@@ -95,12 +98,13 @@ mod tests {
     fn relay_lines_are_parsed() {
         let fated = Relay::parse("tcp 61000 default/web to 10.0.0.1:80 serving 10.0.0.1:80 fate drain=30s").unwrap().2;
         assert_eq!((fated.fate, fated.serving.len()), (Some(Duration::from_secs(30)), 1));
-        let line = "udp 61529 default/dns:a to 10.0.0.2:53 10.0.0.1:53 serving 10.0.0.3:53 affinity 60";
+        let line =
+            "udp 61529 default/dns:a to 10.0.0.2:53 10.0.0.1:53 serving 10.0.0.3:53 affinity 60 clients default/dns";
         let (protocol, port, relay) = Relay::parse(line).unwrap();
         assert_eq!((protocol, port, relay.name.as_str()), (Protocol::UDP, 61_529, "default/dns:a"));
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         assert_eq!((relay.to, relay.serving), (vec![at("10.0.0.1:53"), at("10.0.0.2:53")], vec![at("10.0.0.3:53")]));
-        assert_eq!(relay.affinity, Some(Duration::from_secs(60)));
+        assert_eq!((relay.affinity, relay.clients.as_deref()), (Some(Duration::from_secs(60)), Some("default/dns")));
         assert_eq!(Relay::parse("tcp 1 default/web").unwrap().2.to, []);
         let (_, port, relay) = Relay::parse("tcp [::1]:30080 default/web to [fd00::1]:80").unwrap();
         assert_eq!((port, relay.address), (30_080, Some("::1".parse().unwrap())));
