@@ -109,7 +109,9 @@ impl Fault {
 /// A client's call by another port of the same Service, with its promise.
 #[derive(Debug, Clone)]
 pub struct OtherPort {
+    /// The call.
     pub flow: Flow,
+    /// What the oracle promises for it.
     pub delivery: Delivery,
 }
 
