@@ -2,8 +2,8 @@
 //! its frontend and its endpoint, so that other Services' connections to the endpoint, and those of clients that use
 //! its own address, are not touched.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 

@@ -106,7 +106,8 @@ fn reset_in_mode(mode: &str, state: &str) {
     let directory = manifests.path();
     let all = ["10.244.1.3", "fd00:244::3"];
     write_file(directory, "cluster.json", &cluster(1, "reset", &all));
-    let flags = ["--manifests", directory.to_str().unwrap(), "--hostname-override=node-a", &format!("--proxy-mode={mode}")];
+    let flags =
+        ["--manifests", directory.to_str().unwrap(), "--hostname-override=node-a", &format!("--proxy-mode={mode}")];
     let mut proxy = Proxy::start(&flags);
     proxy.synced(Some("1"));
     let families = [

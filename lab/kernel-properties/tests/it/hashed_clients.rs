@@ -15,6 +15,7 @@ use svclab_snapshot::collect::{CollectOptions, collect};
 use svcproxy::config::{Config, Mode};
 use svcproxy::mode::nftables::{layout, text};
 use svcproxy::model::{Family, LoadBalancing, Protocol};
+use svcproxy::plan::affinity::AcrossPortsPolicy;
 use svcproxy::plan::flow_fate::FatePolicy;
 use svcproxy::plan::load_balancing::BalancingPolicy;
 use svcproxy::plan::service_port::PlanContext;
@@ -76,7 +77,7 @@ fn table(family: Family, balancing: LoadBalancing) -> String {
         masquerade_all: false,
         other_machines: &other_machines,
         fates: FatePolicy::of(&config),
-        affinity_across_ports: false,
+        affinity_across_ports: AcrossPortsPolicy::default(),
         local_fallback: false,
         source_ranges: false,
         balancing: BalancingPolicy::of(&config),

@@ -166,7 +166,9 @@ impl SimLab {
                 if setup.mode == Mode::Iptables {
                     let network = self.machines.network_mut();
                     let id = network.find(&ClusterHost::Node(node.clone()).to_string());
-                    id.into_iter().for_each(|id| drop(network.forget(id, |entry| lost.has_ended(entry, time))));
+                    if let Some(id) = id {
+                        network.forget(id, |entry| lost.has_ended(entry, time));
+                    }
                     for (family, rules) in [Family::V4, Family::V6].into_iter().zip(&rendered.rules) {
                         let rules = lost.reset_lost_frontends(family, rules);
                         rendered

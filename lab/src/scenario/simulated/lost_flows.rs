@@ -112,7 +112,8 @@ impl LostFlows {
     }
 
     fn elements(&self, of_v4: bool, time: Duration) -> Vec<String> {
-        let lost = self.flows.iter().filter(|((destination, _), since)| destination.is_ipv4() == of_v4 && **since <= time);
+        let lost =
+            self.flows.iter().filter(|((destination, _), since)| destination.is_ipv4() == of_v4 && **since <= time);
         let text = |at: &SocketAddr| format!("{} . {}", at.ip(), at.port());
         lost.map(|((destination, endpoint), _)| format!("{} . {}", text(destination), text(endpoint))).collect()
     }

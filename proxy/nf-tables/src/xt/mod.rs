@@ -11,7 +11,8 @@ pub use matches::{
     conntrack_state, mark, one_in, recent_check, recent_set, sctp, set, tcp, udp,
 };
 pub use targets::{
-    dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, reset_v4, reset_v6, set_xmark, snat_v4, snat_v6,
+    dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, reset_v4, reset_v6, set_xmark,
+    snat_v4, snat_v6,
 };
 
 /// A match or target with `N` bytes of data.

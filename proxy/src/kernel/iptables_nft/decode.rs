@@ -24,16 +24,15 @@ pub(super) fn text(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Op
 
 /// Returns `None` for a form of rule that the proxy never writes.
 pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> Option<Rule> {
-    let mut reader =
-        RuleDecoder {
-            family,
-            rule: Rule::new(),
-            loaded: LoadedField::Nothing,
-            mask: None,
-            is_open: false,
-            sets,
-            indices: Vec::new(),
-        };
+    let mut reader = RuleDecoder {
+        family,
+        rule: Rule::new(),
+        loaded: LoadedField::Nothing,
+        mask: None,
+        is_open: false,
+        sets,
+        indices: Vec::new(),
+    };
     expressions(bytes).try_for_each(|expression| reader.read(&expression))?;
     let RuleDecoder { mut rule, indices, .. } = reader;
     match verdict(bytes) {

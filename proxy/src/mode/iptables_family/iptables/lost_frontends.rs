@@ -104,6 +104,7 @@ mod tests {
             local_fallback: false,
             source_ranges: false,
             balancing: BalancingPolicy::default(),
+            affinity_across_ports: crate::plan::affinity::AcrossPortsPolicy::default(),
         };
         let plan = plan_service_port(&ServicePort { external_ips, ..port }, &[], context);
         ServicePortPlan { flow_fate: fate, ..plan }

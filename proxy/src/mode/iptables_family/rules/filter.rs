@@ -37,7 +37,10 @@ impl<'a> FilterComments<'a> {
 pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: FilterComments<'_>, out: &mut ServiceRules) {
     let writer = FilterRenderer { plan, node, name: plan.name.to_string(), words };
     if let Some(internal) = &plan.internal {
-        out.add(REFUSED_INTERNAL, writer.refusal(internal.action.verdict, |rule| rule.destination(internal.address), plan.port));
+        out.add(
+            REFUSED_INTERNAL,
+            writer.refusal(internal.action.verdict, |rule| rule.destination(internal.address), plan.port),
+        );
     }
     if let Some(external) = &plan.external {
         out.add(REFUSED_EXTERNAL, writer.refused_external(external));
