@@ -8,6 +8,8 @@ use crate::kernel::ipvs::Genetlink;
 use crate::kernel::limits;
 use crate::kernel::sysctl::{self, SettingChange};
 use crate::mode::iptables_family::ipvs::prepare;
+use crate::model::FlowFate;
+use crate::plan::flow_fate::deletes_entries;
 use crate::plan::node::routes_loopback;
 
 /// Settings that are refused and not needed are warnings. With [`SettingChange::Try`] nothing is written, except a virtual server of a
@@ -22,6 +24,12 @@ pub(super) fn prepare(config: &mut Config, change: SettingChange) -> anyhow::Res
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
         // The node has set the sysctl: dropping INVALID packets would undo its effect.
         config.tcp_be_liberal = true;
+    }
+    let is_strict = || sysctl::read(sysctl::TCP_LOOSE).is_ok_and(|value| value == "0");
+    if deletes_entries(config.mode) && config.flow_fate != FlowFate::Keep && is_strict() {
+        warn!(
+            "flowFate (--flow-fate) has no effect: with net.netfilter.nf_conntrack_tcp_loose=0 iptables mode cannot reset connections"
+        );
     }
     if config.mode == Mode::Ipvs {
         // Loads the kernel module, which provides the sysctls below.

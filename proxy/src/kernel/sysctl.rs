@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// `Documentation/networking/ip-sysctl.rst`: needed for node ports on localhost.
 pub const ROUTE_LOCALNET: &str = "net/ipv4/conf/all/route_localnet";
+/// `Documentation/networking/nf_conntrack-sysctl.rst`: picks up connections without entry.
+pub const TCP_LOOSE: &str = "net/netfilter/nf_conntrack_tcp_loose";
 /// `Documentation/networking/nf_conntrack-sysctl.rst`: accepts out-of-window segments.
 pub const TCP_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
 

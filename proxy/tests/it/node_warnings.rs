@@ -68,3 +68,16 @@ fn input_chains_that_drop_are_found() {
     assert_eq!(dropping(Family::V4), [nft, wall]);
     assert_eq!(dropping(Family::V6), [wall, "chain INPUT of iptables-legacy"]);
 }
+
+#[test]
+fn a_flow_fate_that_conntrack_prevents_is_named() {
+    if !inside!() {
+        return;
+    }
+    let warning = "flowFate (--flow-fate) has no effect";
+    assert!(!said(&["--proxy-mode=iptables", "--flow-fate=reset"]).contains(warning));
+    shell("echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose");
+    assert!(said(&["--proxy-mode=iptables", "--flow-fate=reset"]).contains(warning));
+    assert!(!said(&["--proxy-mode=iptables"]).contains(warning));
+    assert!(!said(&["--proxy-mode=nftables", "--flow-fate=reset"]).contains(warning));
+}
