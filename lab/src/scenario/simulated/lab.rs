@@ -163,26 +163,7 @@ impl SimLab {
                 self.open.values_mut().filter_map(|sent| sent.second.as_mut()).for_each(|one| one.lose(node, relays));
                 let (lost, time) = (self.lost_flows.entry(node.clone()).or_default(), self.machines.network().now());
                 lost.change(&found.flows, &rendered.flows, time);
-                if setup.mode == Mode::Iptables {
-                    let network = self.machines.network_mut();
-                    let id = network.find(&ClusterHost::Node(node.clone()).to_string());
-                    if let Some(id) = id {
-                        network.forget(id, |entry| lost.has_ended(entry, time));
-                    }
-                    for (family, rules) in [Family::V4, Family::V6].into_iter().zip(&rendered.rules) {
-                        let rules = lost.reset_lost_frontends(family, rules);
-                        rendered
-                            .state
-                            .read_rules(&format!("rules of {node}"), family, &rules)
-                            .map_err(RenderError::from)?;
-                    }
-                } else if !lost.is_empty() {
-                    rendered.tables = lost.add_to(&rendered.tables, time);
-                    rendered
-                        .state
-                        .read_nft(&format!("tables of {node}"), &rendered.tables)
-                        .map_err(RenderError::from)?;
-                }
+                end_lost_flows(lost, self.machines.network_mut(), (node, setup.mode), &mut rendered, time)?;
             }
             let open = self.open.values().filter_map(|sent| sent.second.as_ref());
             rendered.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
@@ -294,6 +275,31 @@ fn forget_flows_of_ended_relays(
     network.forget(id, |flow: &TrackedConnection| {
         flow.reply.protocol == Protocol::UDP && ended.contains(&flow.reply.source_port)
     });
+}
+
+/// Ends lost connections as the proxy of a node's mode does: by rules and deleted conntrack entries, or by elements.
+fn end_lost_flows(
+    lost: &LostFlows,
+    network: &mut Network,
+    (node, mode): (&str, Mode),
+    rendered: &mut Rendered,
+    time: Duration,
+) -> Result<(), SimError> {
+    if mode == Mode::Iptables {
+        if let Some(id) = network.find(&ClusterHost::Node(node.to_owned()).to_string()) {
+            network.forget(id, |entry| lost.has_ended(entry, time));
+        }
+        for (family, rules) in [Family::V4, Family::V6].into_iter().zip(&rendered.rules) {
+            let Some(rules) = lost.reset_lost_frontends(family, rules) else { continue };
+            let read = rendered.state.read_rules(&format!("rules of {node}"), family, &rules);
+            read.map_err(RenderError::from)?;
+        }
+    } else if !lost.is_empty() {
+        rendered.tables = lost.add_to(&rendered.tables, time);
+        let read = rendered.state.read_nft(&format!("tables of {node}"), &rendered.tables);
+        read.map_err(RenderError::from)?;
+    }
+    Ok(())
 }
 
 /// Returns UDP's timeouts, by default the kernel's `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`.

@@ -70,9 +70,9 @@ impl LostFlows {
             && self.flows.get(&(destination, endpoint)).is_some_and(|since| *since <= time)
     }
 
-    /// Adds the rules of lost destinations to one family's `iptables-restore` input. At the node's own addresses they
-    /// do what its kernel does without them.
-    pub(super) fn reset_lost_frontends(&self, family: Family, rules: &str) -> String {
+    /// Adds the rules of lost destinations to one family's `iptables-restore` input; `None`: there are none. At the
+    /// node's own addresses they do what its kernel does without them.
+    pub(super) fn reset_lost_frontends(&self, family: Family, rules: &str) -> Option<String> {
         let of_family = self.frontends.iter().filter(|to| to.is_ipv4() == (family == Family::V4));
         let added: String = of_family
             .map(|to| {
@@ -82,11 +82,9 @@ impl LostFlows {
                 )
             })
             .collect();
-        let (before, filter) = rules.split_once("*filter\n").unwrap_or((rules, ""));
-        match filter.split_once("COMMIT\n") {
-            Some((filter, after)) => format!("{before}*filter\n{filter}{added}COMMIT\n{after}"),
-            None => rules.to_owned(),
-        }
+        let (before, filter) = rules.split_once("*filter\n").filter(|_| !added.is_empty())?;
+        let (filter, after) = filter.split_once("COMMIT\n")?;
+        Some(format!("{before}*filter\n{filter}{added}COMMIT\n{after}"))
     }
 
     /// Adds the elements of connections that are reset to `tables`, as `svcproxy render` prints them.
@@ -162,7 +160,7 @@ mod tests {
         let mut lost = LostFlows::default();
         lost.change(&before, &KeptFlows::new(), Duration::ZERO);
         let added = |lost: &LostFlows, family| {
-            let text = lost.reset_lost_frontends(family, rules);
+            let text = lost.reset_lost_frontends(family, rules).unwrap();
             assert!(text.starts_with("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n*filter\n"), "{text}");
             text.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect::<Vec<_>>()
         };
@@ -173,7 +171,7 @@ mod tests {
         assert_eq!(added(&lost, Family::V4), rule("10.96.0.1"));
         assert_eq!(added(&lost, Family::V6), rule("fd00::1"));
         lost.change(&KeptFlows::new(), &before, Duration::ZERO);
-        assert_eq!(added(&lost, Family::V4), [""; 0]);
+        assert_eq!(lost.reset_lost_frontends(Family::V4, rules), None);
     }
 
     #[test]
