@@ -209,6 +209,14 @@ mod tests {
     }
 
     #[test]
+    fn promises_of_one_mode_are_not_for_other_proxies() {
+        let not: Vec<u16> = Promise::all().filter(|one| !one.is_for(Mode::Other)).map(|one| one.number).collect();
+        let of_modes =
+            [112, 113, 116, 117, 119, 212, 306, 404, 508, 509, 510, 604, 605, 703, 704, 712, 713, 714, 744, 803];
+        assert_eq!(not, of_modes);
+    }
+
+    #[test]
     fn promises_are_unique_and_in_order() {
         let numbers: Vec<u16> = Promise::all().map(|promise| promise.number).collect();
         assert!(numbers.is_sorted_by(|one, next| one < next));
