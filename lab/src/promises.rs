@@ -59,7 +59,7 @@ impl Promise {
             "no-masquerade" | "traffic-counters" => matches!(mode, Mode::Iptables | Mode::Nftables),
             "masquerade-source" => !matches!(mode, Mode::Userspace | Mode::Other),
             // kube-proxy's own, by its flags and pages.
-            "localhost-node-ports" | "proxy-mode" | "switch-mode" => mode != Mode::Other,
+            "localhost-node-ports" | "proxy-mode" | "scheduled" | "switch-mode" => mode != Mode::Other,
             _ => true,
         }
     }
@@ -212,7 +212,7 @@ mod tests {
     fn promises_of_one_mode_are_not_for_other_proxies() {
         let not: Vec<u16> = Promise::all().filter(|one| !one.is_for(Mode::Other)).map(|one| one.number).collect();
         let of_modes =
-            [112, 113, 116, 117, 119, 212, 306, 404, 508, 509, 510, 604, 605, 703, 704, 712, 713, 714, 744, 803];
+            [112, 113, 116, 117, 119, 212, 306, 402, 404, 508, 509, 510, 604, 605, 703, 704, 712, 713, 714, 744, 803];
         assert_eq!(not, of_modes);
     }
 
