@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use svclab_sim::protocol::Protocol;
@@ -353,6 +354,33 @@ fn is_recent(one: &Match) -> bool {
     matches!(one, Match::Recent(_))
 }
 
+/// The prefix of lists that the ports of a Service share.
+const SHARED: &str = "KUBE-CLIENTS-";
+
+/// Renames lists by their name, the chain of their endpoint, and its address.
+fn rename_lists(rules: &mut Rules, name: impl Fn(&str, &str, IpAddr) -> String) -> bool {
+    let before = rules.clone();
+    for table in rules.tables.iter_mut().filter(|table| table.name == Nat) {
+        let address =
+            |rule: &Rule| if let RuleTarget::Dnat(range) = &rule.target { Some(range.addresses?.0) } else { None };
+        let endpoints = table.chains.iter().filter(|chain| chain.name.starts_with(ENDPOINT.1));
+        let endpoints = endpoints.filter_map(|chain| Some((chain.name.clone(), chain.rules.iter().find_map(address)?)));
+        let endpoints: BTreeMap<String, IpAddr> = endpoints.collect();
+        for chain in &mut table.chains {
+            for rule in &mut chain.rules {
+                let of = if let RuleTarget::Jump(to) = &rule.target { to } else { &chain.name };
+                let Some(address) = endpoints.get(of) else { continue };
+                for one in &mut rule.matches {
+                    if let Match::Recent(recent) = one {
+                        recent.list = name(&recent.list, of, *address);
+                    }
+                }
+            }
+        }
+    }
+    *rules != before
+}
+
 fn list_of(rule: &Rule) -> Option<String> {
     rule.matches.iter().find_map(|one| if let Match::Recent(recent) = one { Some(recent.list.clone()) } else { None })
 }
@@ -386,6 +414,12 @@ fn partial() -> Vec<Mutant> {
                 chain[first].target = chain[second].target.clone();
                 chain[second].target = target;
             }
+        })),
+        rules("ports that share their clients have lists of their own", |r| rename_lists(r, |list, chain, _| {
+            if list.starts_with(SHARED) { chain.to_owned() } else { list.to_owned() }
+        })),
+        rules("all ports share the clients of an address", |r| rename_lists(r, |list, _, address| {
+            if list.starts_with(SHARED) { list.to_owned() } else { format!("{SHARED}{address}") }
         })),
         rules("affinity is of the client's network", |r| ChainsOf(Nat, "KUBE-S").edit(r, |rule| rule.matches.iter().any(is_recent), |rule| {
             for one in &mut rule.matches {

@@ -223,7 +223,7 @@ fn remembers(rule: &Rule) -> bool {
 }
 
 /// Replaces the jump of a remembered client to its endpoint's chain, which would renew the timeout.
-fn translate_without_renewal(rule: &mut Rule) {
+pub(super) fn translate_without_renewal(rule: &mut Rule) {
     let [Statement::InSet { key, negated: false, .. }, Statement::Verdict(NftVerdict::Goto(chain))] =
         rule.statements.as_slice()
     else {
@@ -242,7 +242,7 @@ fn translate_without_renewal(rule: &mut Rule) {
 }
 
 /// The same for the jumps of iptables mode, whose comment names the endpoint but no protocol.
-fn dnat_without_renewal(rule: ruleset::Rule) -> Vec<ruleset::Rule> {
+pub(super) fn dnat_without_renewal(rule: ruleset::Rule) -> Vec<ruleset::Rule> {
     let is_for_known = rule.matches.iter().any(|one| matches!(one, Match::RecentCheck { .. }));
     let endpoint = rule.matches.iter().find_map(|one| match one {
         Match::Comment(text) => text.rsplit_once(" -> ").and_then(|(_, endpoint)| endpoint.parse().ok()),

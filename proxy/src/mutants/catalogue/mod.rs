@@ -1,5 +1,6 @@
 //! The wrong proxies, by what they are wrong about.
 
+mod across_ports;
 mod addresses;
 mod choice;
 mod counters;
@@ -30,6 +31,7 @@ use super::Mutant;
 
 #[rustfmt::skip]
 const PARTS: &[&[Mutant]] = &[
+    across_ports::MUTANTS,
     addresses::MUTANTS,
     choice::MUTANTS,
     counters::MUTANTS,
