@@ -30,7 +30,7 @@ fn main() {
         let oracle = cluster.oracle();
         let skip = seed % step;
         for question in cluster.questions().iter().skip(skip as usize).step_by(step as usize) {
-            let judgement = judge(&networks, &cluster, question, oracle.ask(question));
+            let judgement = judge(&networks, (&cluster, &oracle), question, oracle.ask(question));
             if judgement.faults.is_empty() {
                 continue;
             }

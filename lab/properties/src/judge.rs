@@ -2,7 +2,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use svclab_audit::judge::{self, FaultKind, Judge, OtherPort};
-use svclab_oracle::{ClusterModel, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
+use svclab_oracle::{ClusterModel, Oracle, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, PacketVerdict as Found};
 use svclab_sim::render;
@@ -108,7 +108,12 @@ pub fn outcomes(machines: &SimulatedMachines, world: &World, question: &Question
     machines.outcomes(network, &flow).ok()
 }
 
-pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, promise: Promise) -> Judgement {
+pub fn judge(
+    networks: &Networks,
+    (cluster, oracle): (&ClusterModel, &Oracle<'_>),
+    question: &Question,
+    promise: Promise,
+) -> Judgement {
     let world = &cluster.world;
     let nothing = |promise| Judgement { promise, outcomes: None, faults: Vec::new() };
     if promise.verdict == PromisedVerdict::Undefined {
@@ -134,10 +139,7 @@ pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, p
         PromisedVerdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
         PromisedVerdict::Deliver(delivery) => {
             let mut faults = judge.faults(&flow, &found, &promise);
-            let others = match delivery.affinity {
-                Some(_) => OtherPort::all(&cluster.oracle(), question, &flow, &promise),
-                None => Vec::new(),
-            };
+            let others = OtherPort::all(oracle, question, &flow, &promise);
             faults.extend(judge.affinity(&flow, delivery, &others));
             faults.into_iter().map(PropertyFault::from).collect()
         }

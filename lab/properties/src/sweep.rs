@@ -123,7 +123,7 @@ pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mu
     for (_, question) in questions.iter().enumerate().filter(|(index, _)| choice.takes(*index, of)) {
         let promise = oracle.ask(question);
         counts.note(&promise);
-        let judgement = judge(&networks, cluster, question, promise);
+        let judgement = judge(&networks, (cluster, &oracle), question, promise);
         if !judgement.faults.is_empty() {
             return Err(disagreement::text(&networks, cluster, question, &judgement));
         }

@@ -8,8 +8,11 @@ use svclab_oracle::{AffinityScope, Delivery, Mode, PromisedAffinity, World};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network};
 
-use super::affinity::{CROWDED, endpoint, endpoints};
+use super::affinity::{endpoint, endpoints};
 use super::{FaultKind, OtherPort};
+
+/// The number of endpoints whose clients call other ports: [`super::affinity`] checks the lists of all endpoints.
+const ENOUGH: usize = 3;
 
 /// Checks other ports for the clients of each endpoint; where ports remember clients on their own, for one endpoint.
 pub(super) fn faults(
@@ -23,7 +26,7 @@ pub(super) fn faults(
     let by_rules = matches!(world.proxy.mode, Mode::Iptables | Mode::Nftables);
     let Some(affinity) = delivery.affinity.filter(|_| by_rules && !others.is_empty()) else { return Vec::new() };
     let enough = match affinity.scope {
-        AffinityScope::Service => delivery.backends.len().min(CROWDED),
+        AffinityScope::Service => delivery.backends.len().min(ENOUGH),
         AffinityScope::ServicePort | AffinityScope::Frontend => 1,
     };
     let (mut seen, mut faults) = (BTreeSet::new(), Vec::new());

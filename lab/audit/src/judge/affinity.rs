@@ -58,7 +58,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
 }
 
 /// The number of endpoints at which a second client is tried: its search costs a walk per endpoint.
-pub(super) const CROWDED: usize = 16;
+const CROWDED: usize = 16;
 
 /// A client that has met an endpoint.
 struct Client<'a> {

@@ -19,7 +19,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
     let wiring = (rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
-    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5), vec(annotations(), 4));
+    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5), annotations());
     whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs, annotations)| {
         let services = annotated(services, annotations);
         let (link_gateways, overlay, reverse_path, second) = wiring;
@@ -40,7 +40,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
 }
 
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
-    let whole = (vec(service(), 1..=4), proxy(), rarely(0.5), vec(annotations(), 4));
+    let whole = (vec(service(), 1..=4), proxy(), rarely(0.5), annotations());
     whole.prop_map(move |(services, proxy, service_cidrs, annotations)| Recipe {
         services: annotated(services, annotations),
         proxy,
@@ -54,10 +54,17 @@ fn annotated(services: Vec<ServiceRecipe>, annotations: Vec<AnnotationRecipe>) -
     each.map(|(service, annotations)| ServiceRecipe { annotations, ..service }).collect()
 }
 
-fn annotations() -> impl Strategy<Value = AnnotationRecipe> {
+/// Draws the annotations of four services.
+fn annotations() -> impl Strategy<Value = Vec<AnnotationRecipe>> {
     let source_ranges = prop_oneof![5 => Just(Vec::new()), 1 => vec(source(), 1..=2)];
-    (source_ranges, rarely(0.2), rarely(0.4)).prop_map(|(source_ranges, local_fallback, affinity_across_ports)| {
-        AnnotationRecipe { source_ranges, local_fallback, affinity_across_ports }
+    (vec((source_ranges, rarely(0.2)), 4), vec(rarely(0.4), 4)).prop_map(|(annotations, across_ports)| {
+        let each = annotations.into_iter().zip(across_ports);
+        let each = each.map(|((source_ranges, local_fallback), affinity_across_ports)| AnnotationRecipe {
+            source_ranges,
+            local_fallback,
+            affinity_across_ports,
+        });
+        each.collect()
     })
 }
 

@@ -174,7 +174,7 @@ impl MutationFixture {
             if number % step != 0 && !(has_ranges && is_balanced(&promise)) {
                 continue;
             }
-            let judgement = judge(&networks, &cluster, &question, promise);
+            let judgement = judge(&networks, (&cluster, &oracle), &question, promise);
             if !judgement.faults.is_empty() {
                 return Err(crate::disagreement::text(&networks, &cluster, &question, &judgement));
             }
@@ -198,8 +198,12 @@ impl MutationFixture {
             Err(error) => return Some(Err(error)),
         };
         let networks = Networks { machines, bare: self.networks.bare.clone() };
+        let oracle = self.cluster.oracle();
         let faults = self.asked.iter().flat_map(|(question, promise)| {
-            judge(&networks, &self.cluster, question, promise.clone()).faults.into_iter().map(|fault| fault.property)
+            judge(&networks, (&self.cluster, &oracle), question, promise.clone())
+                .faults
+                .into_iter()
+                .map(|fault| fault.property)
         });
         Some(Ok(faults.collect()))
     }

@@ -71,7 +71,7 @@ fn without_rules_every_service_fails() {
                 continue;
             }
             tried += 1;
-            let judgement = judge(&networks, &cluster, question, promise);
+            let judgement = judge(&networks, (&cluster, &oracle), question, promise);
             assert!(!judgement.faults.is_empty(), "seed {seed}: {question}: {}", judgement.promise);
         }
     }

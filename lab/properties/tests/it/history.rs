@@ -147,7 +147,7 @@ fn verdicts(cluster: &ClusterModel, node: &str, found: &Dump) -> Result<(), Test
     let networks = Networks { machines, bare: SimulatedMachines::build(cluster, &BTreeMap::new()).unwrap() };
     let oracle = cluster.oracle();
     for question in cluster.questions().iter().step_by(37) {
-        let judgement = judge(&networks, cluster, question, oracle.ask(question));
+        let judgement = judge(&networks, (cluster, &oracle), question, oracle.ask(question));
         if !judgement.faults.is_empty() {
             return Err(TestCaseError::fail(disagreement::text(&networks, cluster, question, &judgement)));
         }
