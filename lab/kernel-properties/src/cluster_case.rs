@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use svclab::expect::chi_square::DrawCounts;
 use svclab_cluster::Cluster as Lab;
-use svclab_oracle::{Balancing, ClusterModel, PromisedVerdict};
+use svclab_oracle::{Balancing, ClusterModel, Oracle, PromisedVerdict};
 use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
 use svclab_properties::machines::SimulatedMachines;
 use svclab_properties::node_states::read;
@@ -87,7 +87,8 @@ impl<'c> ClusterCase<'c> {
         let build =
             |programs| SimulatedMachines::build_with(cluster, programs, &listening).map_err(|error| error.to_string());
         let networks = Networks { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
-        let asked = chosen.into_iter().map(|chosen| asked(&networks, cluster, chosen)).collect();
+        let oracle = cluster.oracle();
+        let asked = chosen.into_iter().map(|chosen| asked(&networks, (cluster, &oracle), chosen)).collect();
         Ok(ClusterCase { cluster, networks, asked })
     }
 
@@ -145,9 +146,13 @@ impl<'c> ClusterCase<'c> {
     }
 }
 
-fn asked(networks: &Networks, cluster: &ClusterModel, chosen: SampledQuestion) -> JudgedQuestion {
+fn asked(
+    networks: &Networks,
+    (cluster, oracle): (&ClusterModel, &Oracle<'_>),
+    chosen: SampledQuestion,
+) -> JudgedQuestion {
     let (world, question) = (&cluster.world, &chosen.question);
-    let judgement = judge(networks, cluster, question, chosen.promise.clone());
+    let judgement = judge(networks, (cluster, oracle), question, chosen.promise.clone());
     let seen = |machines: &SimulatedMachines| {
         let network = flow(machines, world, question).map(|(network, _)| network);
         network.map(|network| expected(network, outcomes(machines, world, question).as_ref())).unwrap_or_default()
