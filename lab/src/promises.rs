@@ -54,7 +54,7 @@ impl Promise {
             | "localhost-listeners"
             | "other-port-of-cluster-ip"
             | "unused-cluster-ip" => mode == Mode::Nftables,
-            "flow-fate" => mode != Mode::Ipvs,
+            "affinity-across-ports" | "flow-fate" => !matches!(mode, Mode::Ipvs | Mode::Other),
             "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
             "no-masquerade" | "traffic-counters" => matches!(mode, Mode::Iptables | Mode::Nftables),
             "masquerade-source" => !matches!(mode, Mode::Userspace | Mode::Other),
@@ -211,8 +211,10 @@ mod tests {
     #[test]
     fn promises_of_one_mode_are_not_for_other_proxies() {
         let not: Vec<u16> = Promise::all().filter(|one| !one.is_for(Mode::Other)).map(|one| one.number).collect();
-        let of_modes =
-            [112, 113, 116, 117, 119, 212, 306, 402, 404, 508, 509, 510, 604, 605, 703, 704, 712, 713, 714, 744, 803];
+        let of_modes = [
+            112, 113, 116, 117, 119, 212, 306, 402, 404, 405, 508, 509, 510, 604, 605, 703, 704, 712, 713, 714, 744,
+            803,
+        ];
         assert_eq!(not, of_modes);
     }
 

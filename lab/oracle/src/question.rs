@@ -115,11 +115,15 @@ impl World {
         })
     }
 
-    /// Returns a local destination itself, the overlay or second address towards other nodes' pods, otherwise the first
-    /// address.
+    /// Returns the overlay or second address towards other nodes' pods, a local destination itself, otherwise the first
+    /// address. That is also the source of calls to another IPv4 address of the node on its network, which the kernel
+    /// keeps as a secondary one (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
     fn node_source(&self, node: &str, to: IpAddr, vip: bool) -> Option<IpAddr> {
         let node = self.node(node)?;
-        let own = node.has(to) || to.is_loopback() || (vip && modes::semantics(&self.proxy).binds_addresses);
+        let is_secondary = to.is_ipv4() && node.addresses.contains(&to);
+        let own = (node.has(to) && !is_secondary)
+            || to.is_loopback()
+            || (vip && modes::semantics(&self.proxy).binds_addresses);
         let from = match self.uses_pod_route(&node.name, to) {
             true if !node.overlay.is_empty() => &node.overlay,
             true if !node.second.is_empty() => &node.second,
