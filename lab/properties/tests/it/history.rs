@@ -57,7 +57,27 @@ fn settled(dump: &Dump) -> Dump {
     let named = |text, family| name_listening_ports(text, family, &dump.relays);
     let (v4, v6) = (named(&dump.v4, Family::V4), named(&dump.v6, Family::V6));
     let servers = serving.map(|line| format!("{line}\n")).collect();
-    Dump { servers, v4, v6, nft: normalised(&dump.nft).unwrap(), relays: Default::default(), ..dump.clone() }
+    let nft = without_unused_ranges(&normalised(&dump.nft).unwrap());
+    Dump { servers, v4, v6, nft, relays: Default::default(), ..dump.clone() }
+}
+
+/// Removes the sets of node ports' source ranges and their rule where they are empty: they stay until a restart once a
+/// Service has asked for them, and match nothing.
+fn without_unused_ranges(nft: &str) -> String {
+    let table = |text: &str| {
+        let is_unused = |block: &&str| {
+            let is_set = |name: &str| block.contains(&format!("set firewall-{name}-nodeports {{"));
+            (is_set("allowed") || is_set("restricted")) && !block.contains("elements")
+        };
+        let blocks: Vec<&str> = text.split("\n\n").collect();
+        let left: Vec<&str> = blocks.iter().copied().filter(|block| !is_unused(block)).collect();
+        let is_used = left.len() == blocks.len();
+        let lines = left.join("\n\n");
+        let lines =
+            lines.split_inclusive('\n').filter(|line| is_used || !line.contains("@firewall-restricted-nodeports"));
+        lines.collect::<String>()
+    };
+    nft.split_inclusive("\n}\n").map(table).collect()
 }
 
 fn without_guard(mut dump: Dump) -> Dump {
