@@ -16,7 +16,7 @@ fn svclab(args: &[&str], proxy: Option<&Path>) -> Output {
     if let Some(proxy) = proxy {
         command.arg("--proxy").arg(proxy);
     }
-    finish(command, Duration::from_secs(300))
+    finish(command, Duration::from_secs(580))
 }
 
 fn out(output: &Output) -> String {

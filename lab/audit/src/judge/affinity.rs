@@ -124,7 +124,8 @@ impl Client<'_> {
     /// endpoint.
     fn neighbour(&self, network: &Network, crowded: bool) -> Option<String> {
         // A node's packets with another's source do not come back.
-        let is_node = network.host(self.again.from).name().starts_with("node/");
+        let source = network.first_packet(&self.again).ok()?.source;
+        let is_node = self.world.nodes.iter().any(|node| node.has(source));
         // In IPVS mode every frontend is a virtual server with a persistence netmask of its own.
         let is_remote = !network.host(self.again.from).is_local(self.again.to.ip());
         let is_asked =
@@ -132,7 +133,7 @@ impl Client<'_> {
         if is_node || !is_asked {
             return None;
         }
-        let other = self.again.source(somebody_else(network.first_packet(&self.again).ok()?.source));
+        let other = self.again.source(somebody_else(source));
         let outcomes = network.outcomes(&other).ok()?;
         let found = endpoints(&outcomes);
         let all = self.delivery.backends.len();

@@ -25,13 +25,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "leaves a health check port open after the policy became Cluster",
         "policy-changes",
         Hook::Plan(keep_health_port),
-    ),
+    )
+    .remembering(),
     Mutant::new(
         "policy-changes-health-port-number-stays",
         "ignores that the number of a health check port changes",
         "policy-changes",
         Hook::Plan(keep_health_port_number),
-    ),
+    )
+    .remembering(),
 ];
 
 fn keep_external_policies(batch: &mut Batch) {
