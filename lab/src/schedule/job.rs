@@ -25,8 +25,8 @@ impl Job<'_> {
     }
 }
 
-/// Returns every scenario in all of its modes that are `asked` for; empty means all, and [`Mode::Other`] only if the proxy
-/// has it.
+/// Returns every scenario in each of its modes that is among `asked`; empty means all. [`Mode::Other`] is left out unless
+/// the proxy's description names it.
 pub(super) fn jobs<'a>(
     scenarios: &'a [Scenario],
     asked: &[Mode],
@@ -43,7 +43,7 @@ pub(super) fn jobs<'a>(
     Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
 }
 
-/// Returns the modes of a scenario: kube-proxy's in the file's order, then [`Mode::Other`] if the proxy has it.
+/// Returns the modes of a scenario: kube-proxy's in the file's order, then [`Mode::Other`] if the proxy's description names it.
 pub(crate) fn modes(scenario: &Scenario, proxy: &ProxyUnderTest) -> Vec<Mode> {
     let named = scenario.modes.iter().copied().filter(|mode| *mode != Mode::Other);
     let other = Some(Mode::Other).filter(|other| scenario.is_for(*other) && proxy.has(*other));
