@@ -77,7 +77,7 @@ fn a_set_stays_as_long_as_a_port_uses_it() {
     assert_eq!(count(&mut proxy, slice("a", &[1])), 2, "the other port uses it");
     assert_eq!(count(&mut proxy, slice("b", &[1])), 1);
     assert_eq!(count(&mut proxy, slice("a", &[1, 3])), 2);
-    // The address changes the port that has it.
+    // The address moves to the other port in one update, so the set stays.
     proxy.apply(&[slice("a", &[1]), slice("b", &[1, 3])]);
     proxy.sync().unwrap();
     let change = proxy.mode().table().changes.last().unwrap();
