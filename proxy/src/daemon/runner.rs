@@ -27,7 +27,7 @@ use crate::habits::{self, Habit};
 use crate::health::{AppliedVersions, HealthState};
 use crate::kernel::addresses::Addresses;
 use crate::kernel::conntrack::Conntrack;
-use crate::kernel::memory;
+use crate::kernel::memory::{self, Waste};
 use crate::kernel::watch::TableWatch;
 use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
@@ -88,6 +88,7 @@ struct RunningFamily<M, C> {
     taken: Vec<Arc<Batch>>,
     complete: bool,
     first_synced: Option<Instant>,
+    waste: Waste,
 }
 
 impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
@@ -110,6 +111,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             taken: Vec::new(),
             complete: false,
             first_synced: None,
+            waste: Waste::default(),
         };
         let mut synced = running.shared.synced.subscribe();
         running.blocking(|runner| runner.family.look_ahead());
@@ -219,6 +221,8 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
                 self.check_rules();
             }
             self.read_addresses();
+            // Lists that arrive in pieces, and reads of whole tables, leave their holes after the first sync.
+            self.waste.give_back(|| self.runner.family.compact());
             if self.schedule.take_full(Instant::now()) {
                 self.runner.family.require_full_sync();
             }
@@ -266,10 +270,11 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.report_due();
         self.taken.clear();
         let family = &mut self.runner.family;
-        if family.take_much_forgotten() || (full && family.scatters_memory()) {
+        if family.take_much_forgotten() {
             memory::compact(|| family.compact());
         } else if full {
             memory::trim();
+            self.waste.give_back(|| family.compact());
         }
     }
 

@@ -1,7 +1,37 @@
 //! Returns free memory to the system.
-#![allow(unsafe_code, reason = "malloc_trim(3) has no safe wrapper")]
+#![allow(unsafe_code, reason = "mallinfo(3) and malloc_trim(3) have no safe wrappers")]
 
 use std::thread::{self, Builder};
+
+use nix::unistd::{SysconfVar, sysconf};
+
+/// Less waste than this is not worth a copy of the kept data.
+const LEAST_WASTE: usize = 8 << 20;
+
+/// Notices that the process holds much more memory than it uses.
+#[derive(Debug, Default)]
+pub struct Waste {
+    /// What the last move could not return: most likely others' memory.
+    stays: usize,
+}
+
+impl Waste {
+    /// Returns free memory; moves the data that is kept (`copy`) if it is scattered over much freed memory.
+    pub fn give_back(&mut self, copy: impl FnOnce() + Send) {
+        if self.is_much() {
+            trim();
+        }
+        if self.is_much() {
+            compact(copy);
+            self.stays = wasted().map_or(0, |(wasted, _)| wasted);
+        }
+    }
+
+    /// More than a quarter of what is used, and half as much again as after the last move.
+    fn is_much(&self) -> bool {
+        wasted().is_some_and(|(wasted, used)| wasted > LEAST_WASTE.max(used / 4) && wasted > self.stays / 2 * 3)
+    }
+}
 
 /// Copies the data to keep (`copy`) on another thread, and frees memory.
 ///
@@ -21,5 +51,55 @@ pub fn trim() {
     // SAFETY: malloc_trim takes the allocator's locks.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Bytes of anonymous memory that are resident without being used, and bytes that are used.
+fn wasted() -> Option<(usize, usize)> {
+    let used = used()?;
+    Some((resident()?.saturating_sub(used), used))
+}
+
+/// The allocator visits its free pieces for this: a millisecond for a large cluster.
+fn used() -> Option<usize> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: mallinfo takes the allocator's locks. Its fields are 32 bits wide; mallinfo2 needs glibc 2.33.
+        let info = unsafe { libc::mallinfo() };
+        Some(info.uordblks.cast_unsigned() as usize + info.hblkhd.cast_unsigned() as usize)
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
+/// Resident without the pages of files: proc_pid_statm(5).
+fn resident() -> Option<usize> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = statm.split_whitespace().skip(1).map(str::parse::<usize>);
+    let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    let page = usize::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
+    Some(resident.saturating_sub(of_files) * page)
+}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    /// One of four blocks of 1 KiB is kept, so that no page is free.
+    #[test]
+    fn kept_data_that_is_scattered_is_moved() {
+        let mut blocks: Vec<Option<Box<[u8]>>> = (0..65_536).map(|_| Some(vec![1; 1000].into())).collect();
+        let mut waste = Waste::default();
+        let mut moved = 0;
+        waste.give_back(|| moved += 1);
+        blocks.iter_mut().enumerate().filter(|(index, _)| index % 4 != 0).for_each(|(_, block)| *block = None);
+        waste.give_back(|| {
+            moved += 1;
+            blocks = blocks.clone();
+        });
+        waste.give_back(|| moved += 1);
+        assert_eq!(moved, 1);
+        let (left, used) = wasted().unwrap();
+        assert!(left < 16 << 20 && used > 16 << 20, "{left} of {used} bytes");
     }
 }

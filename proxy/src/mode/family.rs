@@ -191,10 +191,6 @@ impl<M: Mode> FamilyProxy<M> {
         self.state.take_much_forgotten()
     }
 
-    pub fn scatters_memory(&mut self) -> bool {
-        self.mode.scatters_memory()
-    }
-
     pub fn compact(&mut self) {
         self.state.compact();
         self.mode.compact();

@@ -51,11 +51,6 @@ pub trait Mode {
 
     fn compact(&mut self) {}
 
-    /// Whether a full sync scatters the kept data over much freed memory.
-    fn scatters_memory(&mut self) -> bool {
-        false
-    }
-
     /// Compares the whole state with the kernel's and sends the difference. After an error the next sync must be full
     /// again.
     fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans)

@@ -210,7 +210,14 @@ fn a_large_cluster_takes_little_memory() {
     // Drops old events, which a client that lists does not need.
     api.compact();
     let master = format!("http://{}", api.address);
-    let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);
+    // Memory is given back after full syncs, and once per sync period.
+    let proxy = Proxy::start(&[
+        "--master",
+        &master,
+        "--hostname-override=n1",
+        "--iptables-variant=legacy",
+        "--iptables-sync-period=5s",
+    ]);
     applied(version);
     let is_given_back = || (kilobytes(&proxy.0, "RssAnon:") <= MOST_MEMORY).then_some(());
     wait_for("memory to be given back", is_given_back);

@@ -237,11 +237,6 @@ impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
         }
     }
 
-    /// With commands: their text of all tables is freed between kept objects.
-    fn scatters_memory(&mut self) -> bool {
-        !self.kernel.filter().supports_early_chains()
-    }
-
     fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Result<SyncReport, R::Error> {
         self.refused.clear();
         let mut round = 0;
