@@ -114,8 +114,9 @@ pub const NFTABLES: BenchWriter = BenchWriter {
     up_to: ANY,
 };
 
-/// nftables mode with each option: their rows beside [`NFTABLES`] are what the option costs.
-pub const WITH_OPTIONS: [BenchWriter; 3] = [
+/// Modes with an option: their rows beside [`NETLINK`] and [`NFTABLES`] are what the option costs.
+pub const WITH_OPTIONS: [BenchWriter; 4] = [
+    BenchWriter { name: "iptables-flow-fate", option: NodeOption::FlowFate, up_to: OPTION, ..NETLINK },
     BenchWriter { name: "nftables-flow-fate", option: NodeOption::FlowFate, up_to: OPTION, ..NFTABLES },
     BenchWriter { name: "nftables-service-counters", option: NodeOption::ServiceCounters, up_to: OPTION, ..NFTABLES },
     BenchWriter { name: "nftables-maglev", option: NodeOption::Maglev, up_to: MANY_SLOTS, ..NFTABLES },

@@ -63,7 +63,7 @@ pub struct ScenarioFile {
     #[schemars(with = "Option<String>")]
     pub promise: Option<Spanned<String>>,
     #[schemars(
-        description = "the proxy modes of the scenario; default all: `[iptables, ipvs, nftables, userspace]`, and [`other`](#none-of-kube-proxys-modes) for a proxy that has it. `svclab run` runs it in each mode, `--mode ipvs` in that mode only; where the host's kernel has no IPVS, in a microVM: see [Modes](#modes)"
+        description = "the proxy modes of the scenario; default all: `[iptables, ipvs, nftables, userspace]`, and [`other`](#none-of-kube-proxys-modes) where the description of the proxy has that mode. `svclab run` runs it in each mode, `--mode ipvs` in that mode only; where the host's kernel has no IPVS, in a microVM: see [Modes](#modes)"
     )]
     #[schemars(with = "Option<Vec<Mode>>")]
     pub modes: Option<Spanned<Vec<Mode>>>,
