@@ -61,6 +61,10 @@ pub(super) fn cause(
     let decided =
         decided.filter(|_| !matches!(&fault.found, Some(PacketVerdict::Dropped { why, .. }) if !is_by_rule(why)));
     match fault.kind {
+        FaultKind::NotTranslated if fault.found.is_none() => Cause::node_wide(
+            "the caller has no route to the address, so the call fails before any rule: a default route is enough"
+                .to_owned(),
+        ),
         FaultKind::NotTranslated => Cause::of_service(format!(
             "no rule of the proxy (mode {}) serves this address and port",
             proxy.settings.mode.name()

@@ -275,11 +275,7 @@ impl<'a> Audit<'a> {
         let found = match self.machines.network.outcomes(&flow) {
             Ok(found) => found,
             Err(error @ NetworkError::NoSource { .. }) => {
-                if let Some(why) = self.unknown_program(asked, None) {
-                    return gathered.not_judged(asked, why);
-                }
-                let fault = Fault { kind: FaultKind::NotTranslated, says: error.to_string(), found: None };
-                return gathered.fault(asked, &promise, fault, None);
+                return self.without_route(asked, &promise, error.to_string(), gathered);
             }
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         };
@@ -325,6 +321,18 @@ impl<'a> Audit<'a> {
         for fault in faults {
             gathered.fault(asked, &promise, fault, Some(&found));
         }
+    }
+
+    /// Judges a call that its caller cannot send: a promise to deliver is broken, and no packet is forwarded otherwise.
+    fn without_route(&self, asked: &AuditCall<'_>, promise: &Promise, says: String, gathered: &mut Gathered) {
+        if let Some(why) = self.unknown_program(asked, None) {
+            return gathered.not_judged(asked, why);
+        }
+        if matches!(promise.verdict, PromisedVerdict::Deliver(_)) {
+            let fault = Fault { kind: FaultKind::NotTranslated, says, found: None };
+            return gathered.fault(asked, promise, fault, None);
+        }
+        gathered.held(promise);
     }
 
     /// Returns the program on the call's way that makes it impossible to judge.

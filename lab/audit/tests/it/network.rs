@@ -1,5 +1,7 @@
 //! Links, addresses and routes of a node in `svclab explain`.
 
+use svclab_audit::audit::{AuditOptions, audit};
+use svclab_oracle::Mode;
 use svclab_sim::render;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::network::{Link, Network, Route, Rule, UnresolvedNeighbour};
@@ -180,4 +182,18 @@ fn a_global_address_of_loopback_is_a_source() {
         outcome(&calico, "node", "10.244.9.5:80"),
         ["1 10.244.9.5 answers at 10.244.9.5:80 and sees 198.18.0.1"]
     );
+}
+
+/// The kernel refuses the node's own calls before any rule; what goes to no Service is no fault.
+#[test]
+fn a_node_without_a_default_route_is_one_finding_with_this_cause() {
+    let mut snapshot = node();
+    let network = snapshot.network.as_mut().unwrap();
+    network.routes.retain(|route| route.to.to_string() != "0.0.0.0/0");
+    let report = audit(&snapshot, &AuditOptions { mode: Some(Mode::Iptables), ..AuditOptions::default() }).unwrap();
+    let of_node = |call: &String| call.starts_with("the node → 10.96.");
+    let of_node: Vec<_> = report.findings.iter().filter(|one| one.calls.iter().any(of_node)).collect();
+    assert_eq!(of_node.len(), 1, "{of_node:#?}");
+    assert_eq!(of_node[0].calls, ["the node → 10.96.0.10:80/TCP"]);
+    assert!(of_node[0].cause.starts_with("the caller has no route"), "{of_node:#?}");
 }

@@ -13,12 +13,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The seconds until Docker sends SIGKILL.
 const STOP: i32 = 30;
 /// The maximum size of each unpacked image, in bytes.
-const SIZES: [(&str, i64); 2] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 << 20)];
+const SIZES: [(&str, i64); 3] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 << 20), ("svclab", 48 << 20)];
 
 type Case = for<'a> fn(&'a Stand) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 
 pub fn all() -> impl Iterator<Item = Trial> {
-    let always: [(&str, Case); 5] = [
+    let always: [(&str, Case); 6] = [
+        ("audit", |stand| Box::pin(audit(stand))),
         ("hairpin", |stand| Box::pin(hairpin(stand))),
         ("cleanup", |stand| Box::pin(cleanup(stand))),
         ("stop", |stand| Box::pin(stop(stand))),
@@ -173,6 +174,25 @@ async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     let last = said.lines().last().unwrap_or_default();
     ensure!(last.starts_with("svcproxy: ") && last.contains("CAP_NET_ADMIN"), "{said}");
     ensure!(stand.rules().await?.is_empty(), "nothing was written");
+    Ok(())
+}
+
+/// svclab's image finds nothing while the proxy runs, and an endpoint that is gone once nobody follows the API any more.
+async fn audit(stand: &Stand) -> anyhow::Result<()> {
+    let arguments = ["audit", "--live", "--kubeconfig=/etc/svcproxy/kubeconfig", "--node-name=node-a", "--settle=0"];
+    let mode = format!("--mode={}", if stand.way().name == "legacy" { "iptables" } else { stand.way().name });
+    let audited = async || -> anyhow::Result<(i64, String)> {
+        let lab = stand.lab(&[&arguments[..], &[mode.as_str()]].concat()).start().await?;
+        let code = ended(stand, &lab).await?;
+        Ok((code, log(&lab).await?))
+    };
+    let proxy = stand.start_proxy().await?;
+    let (code, said) = audited().await?;
+    ensure!(code == 0, "status {code}: {said}");
+    proxy.stop_with_timeout(Some(STOP)).await?;
+    stand.select(&["10.244.1.11"])?;
+    let (code, said) = audited().await?;
+    ensure!(code == 1 && said.contains("default/web"), "status {code}: {said}");
     Ok(())
 }
 

@@ -49,7 +49,7 @@ spec:
 pub struct Files {
     pub program: PathBuf,
     pub peer: PathBuf,
-    pub images: [PathBuf; 2],
+    pub images: [PathBuf; 3],
 }
 
 impl Files {
@@ -59,7 +59,8 @@ impl Files {
                 std::env::var_os(name).with_context(|| format!("{name} is not set: ./just image-test sets it"))?;
             std::fs::canonicalize(&path).with_context(|| format!("{name}={}", path.display()))
         };
-        let images = [file("IMAGE_TEST_ALONE")?, file("IMAGE_TEST_LEGACY")?];
+        let images = ["IMAGE_TEST_ALONE", "IMAGE_TEST_LEGACY", "IMAGE_TEST_LAB"];
+        let images = [file(images[0])?, file(images[1])?, file(images[2])?];
         Ok(Files { program: file("IMAGE_TEST_PROGRAM")?, peer: file("IMAGE_TEST_PEER")?, images })
     }
 }
@@ -135,6 +136,10 @@ impl Stand {
         &self.docker
     }
 
+    pub fn way(&self) -> ImageMode {
+        self.way
+    }
+
     pub fn image(&self) -> String {
         format!("{}:{}", self.way.image, self.tag)
     }
@@ -142,7 +147,7 @@ impl Stand {
     pub fn select(&self, addresses: &[&str]) -> anyhow::Result<()> {
         let endpoints: String = addresses
             .iter()
-            .map(|address| format!("- {{addresses: [{address}], conditions: {{ready: true}}}}\n"))
+            .map(|address| format!("- {{addresses: [{address}], nodeName: {NODE}, conditions: {{ready: true}}}}\n"))
             .collect();
         let slice = format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-1, labels: {{kubernetes.io/service-name: web}}}}\n\
@@ -162,9 +167,23 @@ impl Stand {
     /// Configures a proxy on the node's network.
     pub fn with_rights(&self, rights: &[&str], arguments: &[&str]) -> ContainerRequest<GenericImage> {
         let arguments = arguments.iter().chain(self.way.flags).copied().chain(["--cluster-cidr=10.244.0.0/16"]);
+        self.on_node(self.way.image, rights, arguments)
+    }
+
+    /// Configures svclab as in the auditor's DaemonSet, without the capability BPF, which Docker 20.10 does not know.
+    pub fn lab(&self, arguments: &[&str]) -> ContainerRequest<GenericImage> {
+        self.on_node("svclab", &["NET_ADMIN", "NET_RAW"], arguments.iter().copied())
+    }
+
+    fn on_node<'a>(
+        &self,
+        image: &str,
+        rights: &[&str],
+        arguments: impl Iterator<Item = &'a str>,
+    ) -> ContainerRequest<GenericImage> {
         let kubeconfig = self.folder.path().display().to_string();
         let network = format!("container:{}", self.node.id());
-        let mut request = GenericImage::new(self.way.image, self.tag.as_str())
+        let mut request = GenericImage::new(image, self.tag.as_str())
             .with_cmd(arguments)
             .with_mount(Mount::bind_mount(kubeconfig, "/etc/svcproxy").with_access_mode(AccessMode::ReadOnly))
             .with_readonly_rootfs(true)
@@ -363,6 +382,8 @@ fn wire_client(node: &Path, client: &Path) -> anyhow::Result<()> {
     ip(node, &format!("link add eth0 type veth peer name eth0 netns {}", client.display()))?;
     ip(node, "addr add 172.18.0.2/24 dev eth0")?;
     ip(node, "link set eth0 up")?;
+    // Without any route, the node's own calls of Services end before the first rule.
+    ip(node, "route add default via 172.18.0.9")?;
     ip(client, "addr add 172.18.0.9/24 dev eth0")?;
     ip(client, "link set eth0 up")?;
     ip(client, "route add default via 172.18.0.2")
