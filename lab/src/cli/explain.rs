@@ -153,8 +153,13 @@ fn in_scenario(args: &ExplainArgs, asked: &AskedCall, file: &Path) -> Result<u8,
     let scenario = find::load_one(file, 0)?;
     let first = scenario.modes.first().copied().unwrap_or(Mode::Iptables);
     let mode = args.mode.unwrap_or(first);
-    let call =
-        CallText { from: asked.from.clone(), to: asked.to.clone(), protocol: asked.protocol, via: args.via.clone() };
+    let call = CallText {
+        from: asked.from.clone(),
+        to: asked.to.clone(),
+        protocol: asked.protocol,
+        family: None,
+        via: args.via.clone(),
+    };
     let mut lab =
         SimLab::start(&scenario, Arc::new(Svcproxy(proxy)), mode).map_err(|error| Exit::usage(error.to_string()))?;
     let explained = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;

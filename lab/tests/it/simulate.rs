@@ -316,6 +316,15 @@ fn reach_has_all_callers_by_all_targets() {
     ] {
         assert!(squeezed.iter().any(|found| found == line), "{line}: {table}");
     }
+    let both = out(&svclab(&["reach", "dual-stack", "--mode", "nftables"], None));
+    let of_family =
+        |family: &str| both.lines().filter(|line| line.contains("service/") && line.contains(family)).count();
+    assert_eq!([of_family(" TCP IPv4 "), of_family(" UDP IPv6 ")], [2, 1], "{both}");
+    // Source ranges are of one family: those of IPv4 have no caller here, and over IPv6 there are none.
+    let balanced = |family: &str| {
+        both.lines().find(|line| line.contains(&format!("loadBalancer/default/limited:80 TCP {family}"))).unwrap()
+    };
+    assert!(!balanced("IPv4").contains(" .") && !balanced("IPv6").contains(" X"), "{both}");
     let refused = out(&svclab(&["reach", "no-endpoints", "--mode", "iptables"], None));
     assert!(refused.contains(" R  R  R"), "{refused}");
     let archive = svclab(&["reach", "none.tar", "--mode", "ipvs"], None);

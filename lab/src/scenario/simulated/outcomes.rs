@@ -9,7 +9,7 @@ use svclab_spec::Protocol;
 
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
-use crate::scenario::file::{ProbeFile, ProtocolFile};
+use crate::scenario::file::{OneFamily, ProbeFile, ProtocolFile};
 use crate::scenario::resolve;
 use crate::scenario::values::{PlaceRef, ProbeTarget, spanned};
 
@@ -19,6 +19,8 @@ pub struct CallText {
     pub to: String,
     /// The protocol, for targets that name none.
     pub protocol: Option<Protocol>,
+    /// Default: the cluster's primary family.
+    pub family: Option<OneFamily>,
     /// The node that a client sends to.
     pub via: Option<String>,
 }
@@ -50,7 +52,7 @@ impl SimLab {
             Protocol::Udp => ProtocolFile::Udp,
             Protocol::Sctp => ProtocolFile::Sctp,
         });
-        let file = ProbeFile { via, protocol, ..ProbeFile::plain(&from, &to) };
+        let file = ProbeFile { via, protocol, family: call.family.map(spanned), ..ProbeFile::plain(&from, &to) };
         let (probe, route) =
             resolve::aim(&self.store, &file, resolve::PATIENCE).map_err(|problem| SimError::Step(problem.message))?;
         let entrances = self.entrances(&probe, route.as_ref(), &to.value)?;
