@@ -60,7 +60,7 @@ fn wasted() -> Option<(usize, usize)> {
     Some((resident()?.saturating_sub(used), used))
 }
 
-/// The allocator visits its free pieces for this: a millisecond for a large cluster.
+/// The allocator visits all its free pieces for this, so not after every sync.
 fn used() -> Option<usize> {
     #[cfg(target_env = "gnu")]
     {
