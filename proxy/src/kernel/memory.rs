@@ -11,25 +11,26 @@ const LEAST_WASTE: usize = 8 << 20;
 /// Notices that the process holds much more memory than it uses.
 #[derive(Debug, Default)]
 pub struct Waste {
-    /// What the last move could not return: most likely others' memory.
+    /// Bytes that the last move could not return, because other data is scattered there, such as the other family's.
     stays: usize,
 }
 
 impl Waste {
     /// Returns free memory; moves the data that is kept (`copy`) if it is scattered over much freed memory.
     pub fn give_back(&mut self, copy: impl FnOnce() + Send) {
-        if self.is_much() {
+        let is_much = || wasted().is_some_and(|(wasted, used)| self.is_much(wasted, used));
+        if is_much() {
             trim();
         }
-        if self.is_much() {
+        if is_much() {
             compact(copy);
             self.stays = wasted().map_or(0, |(wasted, _)| wasted);
         }
     }
 
     /// More than a quarter of what is used, and half as much again as after the last move.
-    fn is_much(&self) -> bool {
-        wasted().is_some_and(|(wasted, used)| wasted > LEAST_WASTE.max(used / 4) && wasted > self.stays / 2 * 3)
+    fn is_much(&self, wasted: usize, used: usize) -> bool {
+        wasted > LEAST_WASTE.max(used / 4) && wasted > self.stays / 2 * 3
     }
 }
 
@@ -85,21 +86,24 @@ fn resident() -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// One of four blocks of 1 KiB is kept, so that no page is free.
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_move_has_to_be_worth_its_copy() {
+        let is_much = |stays, wasted, used| Waste { stays: stays * MIB }.is_much(wasted * MIB, used * MIB);
+        assert!(is_much(0, 9, 20) && !is_much(0, 7, 20), "the least");
+        assert!(is_much(0, 26, 100) && !is_much(0, 24, 100), "a quarter of what is used");
+        assert!(is_much(10, 16, 20) && !is_much(10, 14, 20), "more than the last move left");
+    }
+
+    /// One of four blocks of 1 KiB is kept, so that no page is free. Other tests may share this process and its memory.
     #[test]
     fn kept_data_that_is_scattered_is_moved() {
-        let mut blocks: Vec<Option<Box<[u8]>>> = (0..65_536).map(|_| Some(vec![1; 1000].into())).collect();
-        let mut waste = Waste::default();
-        let mut moved = 0;
-        waste.give_back(|| moved += 1);
+        let mut blocks: Vec<Option<Box<[u8]>>> = (0..131_072).map(|_| Some(vec![1; 1000].into())).collect();
         blocks.iter_mut().enumerate().filter(|(index, _)| index % 4 != 0).for_each(|(_, block)| *block = None);
-        waste.give_back(|| {
-            moved += 1;
-            blocks = blocks.clone();
-        });
-        waste.give_back(|| moved += 1);
-        assert_eq!(moved, 1);
+        let (before, _) = wasted().unwrap();
+        Waste::default().give_back(|| blocks = blocks.clone());
         let (left, used) = wasted().unwrap();
-        assert!(left < 16 << 20 && used > 16 << 20, "{left} of {used} bytes");
+        assert!(before > 80 * MIB && left < 40 * MIB && used > 30 * MIB, "{before} became {left} beside {used} bytes");
     }
 }

@@ -323,16 +323,19 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Judges a call that its caller cannot send: a promise to deliver is broken, and no packet is forwarded otherwise.
+    /// Judges a call that the kernel refuses for want of a route, so that it meets no rule.
     fn without_route(&self, asked: &AuditCall<'_>, promise: &Promise, says: String, gathered: &mut Gathered) {
         if let Some(why) = self.unknown_program(asked, None) {
             return gathered.not_judged(asked, why);
         }
-        if matches!(promise.verdict, PromisedVerdict::Deliver(_)) {
-            let fault = Fault { kind: FaultKind::NotTranslated, says, found: None };
-            return gathered.fault(asked, promise, fault, None);
+        match promise.verdict {
+            PromisedVerdict::Deliver(_) => {
+                let fault = Fault { kind: FaultKind::NotTranslated, says, found: None };
+                gathered.fault(asked, promise, fault, None);
+            }
+            PromisedVerdict::Untouched => gathered.held(promise),
+            _ => gathered.not_judged(asked, says),
         }
-        gathered.held(promise);
     }
 
     /// Returns the program on the call's way that makes it impossible to judge.

@@ -177,7 +177,8 @@ async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// svclab's image finds nothing while the proxy runs, and an endpoint that is gone once nobody follows the API any more.
+/// An audit by svclab's image finds nothing while the proxy runs. After the proxy has stopped, it finds the rules of a removed
+/// endpoint.
 async fn audit(stand: &Stand) -> anyhow::Result<()> {
     let arguments = ["audit", "--live", "--kubeconfig=/etc/svcproxy/kubeconfig", "--node-name=node-a", "--settle=0"];
     let mode = format!("--mode={}", if stand.way().name == "legacy" { "iptables" } else { stand.way().name });
