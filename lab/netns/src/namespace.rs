@@ -15,7 +15,7 @@ use std::thread;
 use futures_util::try_join;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{RwLock, RwLockReadGuard, oneshot};
 
 use super::links::{Links, VethEnd};
 use super::sandbox::{self, SandboxRights, WORK_DIR};
@@ -23,6 +23,12 @@ use super::{NetnsError, guard, sys};
 
 /// Linux allows 64 characters, Kubernetes 63.
 const LONGEST_HOST_NAME: usize = 63;
+
+/// Taken for reading by sockets that must not be copied, for writing by the start of a program.
+static STARTS: RwLock<()> = RwLock::const_new(());
+
+/// See [`hold_starts`].
+pub type NoStarts = RwLockReadGuard<'static, ()>;
 
 type NamespaceJob = Box<dyn FnOnce() + Send>;
 
@@ -33,6 +39,12 @@ pub enum Isolation {
     Network,
     /// Host name, `/sys` and `/run`, for nodes.
     Host,
+}
+
+/// Delays the start of programs in all namespaces until the guard is dropped. Until its `exec` a started program has
+/// copies of this process's sockets, and a socket that is closed meanwhile keeps its port.
+pub async fn hold_starts() -> NoStarts {
+    STARTS.read().await
 }
 
 /// A host, which ends with this handle, its sockets and programs.
@@ -125,7 +137,7 @@ impl Namespace {
         }
     }
 
-    /// Starts a program as a process group that dies with the namespace.
+    /// Starts a program, when [`hold_starts`] allows, as a process group that dies with the namespace.
     pub async fn spawn(&self, mut command: Command) -> Result<Child, NetnsError> {
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         for variable in sandbox::PRIVATE_ENVIRONMENT {
@@ -133,10 +145,11 @@ impl Namespace {
         }
         command.process_group(0);
         sys::tie_to_parent(command.as_std_mut());
-        let runtime = Handle::current();
+        let (runtime, start) = (Handle::current(), STARTS.write().await);
         let started = self
             .run(move || {
-                let _context = runtime.enter();
+                let (_context, _start) = (runtime.enter(), start);
+                // Returns after the program's `exec`.
                 command.spawn()
             })
             .await?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use svclab_netns::NetnsError;
 use svclab_netns::dscp::set_dscp;
+use svclab_netns::namespace::{self, NoStarts};
 use svclab_netns::sockets;
 use svclab_spec::Protocol;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -47,9 +48,18 @@ impl ProbeConnection {
 
 /// Sends a probe; fails only if the socket cannot be created or bound.
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
+    let _starts = hold_starts(probe).await;
     match probe.protocol {
         Protocol::Tcp | Protocol::Sctp => send_stream(origin, probe).await,
         Protocol::Udp => send_udp(origin, probe).await,
+    }
+}
+
+/// Lets no program copy the socket of a probe from a port of its own: the next probe may come from the same port.
+pub(super) async fn hold_starts(probe: &Probe) -> Option<NoStarts> {
+    match probe.source_port {
+        Some(_) => Some(namespace::hold_starts().await),
+        None => None,
     }
 }
 

@@ -11,7 +11,7 @@ use svclab_netns::dscp::set_dscp;
 use svclab_netns::sockets;
 use tokio::net::UdpSocket;
 
-use super::client::{MAX_DATAGRAM, classify, source};
+use super::client::{MAX_DATAGRAM, classify, hold_starts, source};
 use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
@@ -19,7 +19,7 @@ use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOutcome; 2], NetnsError> {
-    let bind = source(probe);
+    let (bind, _starts) = (source(probe), hold_starts(probe).await);
     let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
     let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
     set_dscp(&socket, probe.to, probe.dscp).map_err(failed())?;

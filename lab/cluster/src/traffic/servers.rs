@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use svclab_netns::NetnsError;
 use svclab_netns::dscp::{dscp_of_first_packet, receive, report_dscp, save_first_packets};
-use svclab_netns::namespace::Namespace;
+use svclab_netns::namespace::{self, Namespace};
 use svclab_netns::sockets::{self, BACKLOG};
 use svclab_spec::{Protocol, ServerPort};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
@@ -93,6 +93,7 @@ impl EchoServers {
 
     /// Stops the servers; all sockets are closed when this returns.
     pub async fn stop(mut self) {
+        let _starts = namespace::hold_starts().await;
         self.tasks.shutdown().await;
     }
 }

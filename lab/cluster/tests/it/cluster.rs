@@ -23,6 +23,7 @@ pub const CASES: &[SandboxCase] = &[
     case!(Inside two_thousand_probes_all_get_an_answer),
     case!(Inside no_two_probes_of_a_cluster_share_a_source_port),
     case!(Inside a_source_port_is_reusable_at_once),
+    case!(Inside a_source_port_is_reusable_while_programs_are_started),
     case!(Inside every_refused_probe_gets_its_icmp_error),
     case!(Inside a_slow_machine_is_not_reported_as_a_drop),
 ];
@@ -324,4 +325,27 @@ async fn a_source_port_is_reusable_at_once() {
     foreign.source_address = Some("10.9.9.9".parse().unwrap());
     let error = cluster.probe(&foreign).await.unwrap_err().to_string();
     assert!(error.contains("binding a TCP socket to 10.9.9.9:"), "{error}");
+}
+
+/// A program that is being started has copies of all descriptors until its `exec`.
+async fn a_source_port_is_reusable_while_programs_are_started() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let mut fixed = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());
+        fixed.source_port = Some(4711);
+        let starts = async {
+            loop {
+                run(&cluster, node("b"), "true").await;
+            }
+        };
+        let probes = async {
+            for _ in 0..400 {
+                assert_eq!(replied(&cluster.probe(&fixed).await.unwrap()).0, "default/p1");
+            }
+        };
+        tokio::select! {
+            () = probes => {}
+            () = starts => {}
+        }
+    }
 }
