@@ -67,8 +67,12 @@ pub fn shell(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A debug build of the proxy takes over a minute to write thousands of Services on a busy machine. Less than the test
+/// runner's limit, which would not say what was waited for.
+const PATIENCE: Duration = Duration::from_secs(240);
+
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = condition() {
             return value;
