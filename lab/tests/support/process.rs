@@ -41,12 +41,12 @@ pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Waits until `condition` holds; panics with `what` after ten seconds.
+/// Waits until `condition` holds; panics with `what` after a minute.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     let mut pause = Duration::from_millis(1);
     while !condition() {
-        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        assert!(Instant::now() < end, "not within a minute: {what}");
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }

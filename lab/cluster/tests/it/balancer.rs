@@ -10,7 +10,7 @@ use svclab_cluster::traffic::probe::ProbeAnswer;
 use svclab_spec::{Cni, LoadBalancerVip, PodSpec, Protocol, ServerPort, VipMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const CASES: &[SandboxCase] = &[
     case!(Inside a_vip_reaches_only_healthy_nodes),

@@ -239,7 +239,7 @@ async fn commands_run_on_every_host() {
 
     run(&cluster, node("a"), "touch /run/mine").await;
     let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let limit = Duration::from_secs(5);
+    let limit = Duration::from_secs(20);
     let other = cluster.exec(&node("b"), &line("test -e /run/mine"), limit).await.unwrap();
     assert_eq!(other.ended, ProcessEnd::Exited(1));
     let slow = cluster.exec(&node("a"), &line("sleep 60"), Duration::from_millis(50)).await;
@@ -258,7 +258,7 @@ async fn a_process_reports_output_and_end() {
         args: vec!["-c".into(), script.into()],
         env: vec![("WHO".into(), "world".into())],
     };
-    let wait = Duration::from_secs(5);
+    let wait = Duration::from_secs(20);
     let handle = cluster.spawn_on_node("a", process.clone()).await.unwrap();
     assert!(handle.wait_for_log("hello world", wait).await);
     assert!(handle.is_alive());
