@@ -59,7 +59,9 @@ impl Promise {
             "no-masquerade" | "traffic-counters" => matches!(mode, Mode::Iptables | Mode::Nftables),
             "masquerade-source" => !matches!(mode, Mode::Userspace | Mode::Other),
             // kube-proxy's own, by its flags and pages.
-            "localhost-node-ports" | "proxy-mode" | "scheduled" | "switch-mode" => mode != Mode::Other,
+            "configuration" | "localhost-node-ports" | "proxy-mode" | "scheduled" | "switch-mode" => {
+                mode != Mode::Other
+            }
             _ => true,
         }
     }
@@ -148,7 +150,7 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 }
 
 #[rustfmt::skip]
-const BESIDES: [Promise; 42] = [
+const BESIDES: [Promise; 43] = [
     promise(602, "drained-node", "a node that is about to be deleted answers 503 on the proxy's /healthz and still serves what arrives", "KEP-3836"),
     promise(603, "proxy-health", "/healthz and /livez of the proxy answer 200 while its rules are up to date, on every address and in each family of the node, and 503 while they are not", "KEP-3836, Summary; page reference/config-api/kube-proxy-config.v1alpha1, healthzBindAddress"),
     promise(604, "proxy-mode", "the proxy names its mode at /proxyMode of its metrics address", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP; upstream's e2e test 'should check kube-proxy urls'"),
@@ -184,6 +186,7 @@ const BESIDES: [Promise; 42] = [
     promise(801, "restart", "a proxy that ends, however it ends, leaves its rules in place; the next one catches up, and connections survive", "docs/scenario-list.md"),
     promise(802, "cleanup", "--cleanup removes everything that the proxy has written, and nothing else", "page reference/command-line-tools-reference/kube-proxy, --cleanup"),
     promise(803, "switch-mode", "a proxy in another mode takes over without a failed connection, and removes the rules of the old mode", "KEP-3866, Upgrade / Downgrade Strategy; page reference/networking/virtual-ips"),
+    promise(804, "configuration", "a proxy that follows its configuration file ends when that changes, with an error's status, to be started again; its rules and connections stay, and the next one has the new settings", "docs/svcproxy.md, A changed configuration file"),
     promise(901, "api-outage", "while the API is unavailable the rules stay; afterwards the proxy catches up", "docs/scenario-list.md"),
     promise(902, "api-answers", "whatever lists and watches answer, the proxy ends up with the current objects, and loses no rule meanwhile", "page reference/using-api/api-concepts, Efficient detection of changes: clients have to expect 410 and begin anew"),
     promise(903, "rules-taken-away", "the proxy restores rules that another program deletes, and keeps other programs' rules", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.syncPeriod"),
@@ -213,7 +216,7 @@ mod tests {
         let not: Vec<u16> = Promise::all().filter(|one| !one.is_for(Mode::Other)).map(|one| one.number).collect();
         let of_modes = [
             112, 113, 116, 117, 119, 212, 306, 402, 404, 405, 508, 509, 510, 604, 605, 703, 704, 712, 713, 714, 744,
-            803,
+            803, 804,
         ];
         assert_eq!(not, of_modes);
     }

@@ -22,7 +22,10 @@ pub(super) struct ObjectsArgs {
 pub(super) fn objects(args: &ObjectsArgs) -> Result<u8, Exit> {
     let scenario = find::load_one(&args.file, args.seed)?;
     if args.configuration {
-        println!("{:#}", scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), None));
+        println!(
+            "{:#}",
+            scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), Default::default())
+        );
     } else {
         let store = scenario.initial_objects().map_err(|error| Exit::usage(error.to_string()))?;
         println!("{:#}", store.list());

@@ -11,7 +11,7 @@ use serde_saphyr::Location;
 use svclab_spec::ClusterSpec;
 
 use super::error::Problem;
-use super::file::{DetectLocalMode, IptablesWriter, Net, ProxyFile, Scheduler};
+use super::file::{DetectLocalMode, IptablesWriter, Net, ProxyFile, ProxyOverride, Scheduler};
 use super::values::{OneOrMany, PlainText, TimeSpan};
 use crate::mode::Mode;
 
@@ -44,6 +44,9 @@ pub struct ProxySettings {
     /// Whether svcproxy has a state file, whose path depends on the node.
     #[serde(skip)]
     state_file: bool,
+    /// Whether svcproxy ends when the file changes; no field for kube-proxy, which always does.
+    #[serde(skip)]
+    restart_on_config_change: bool,
     /// `--service-counters`
     #[serde(skip)]
     service_counters: Option<String>,
@@ -164,6 +167,7 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
         drain_limit: time(&file.ipvs.drain_limit),
         writer: iptables.writer,
         state_file: file.state_file,
+        restart_on_config_change: file.restart_on_config_change,
         service_counters: text(&file.service_counters),
     }
 }
@@ -210,9 +214,10 @@ fn detect_local(file: &ProxyFile, problems: &mut Vec<Problem>) {
 }
 
 impl ProxySettings {
-    pub fn configuration(&self, mode: Mode, scheduler: Option<Scheduler>) -> Value {
+    pub fn configuration(&self, mode: Mode, different: ProxyOverride) -> Value {
         let mut settings = self.clone();
-        settings.ipvs.scheduler = scheduler.or(settings.ipvs.scheduler);
+        settings.ipvs.scheduler = different.scheduler.or(settings.ipvs.scheduler);
+        settings.iptables.masquerade_all = different.masquerade_all.or(settings.iptables.masquerade_all);
         let mut configuration = serde_json::json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -251,6 +256,10 @@ impl ProxySettings {
 
     pub fn has_state_file(&self) -> bool {
         self.state_file
+    }
+
+    pub fn restarts_on_config_change(&self) -> bool {
+        self.restart_on_config_change
     }
 
     /// Returns svcproxy's flags for settings that its configuration file has no field for.
@@ -294,7 +303,7 @@ mod tests {
             "ipvs": { "minSyncPeriod": "1ms" },
         });
         let settings = settings("{}").unwrap();
-        assert_eq!(settings.configuration(Mode::Ipvs, None), expected);
+        assert_eq!(settings.configuration(Mode::Ipvs, ProxyOverride::default()), expected);
         assert_eq!(settings.flags(), [""; 0]);
     }
 
@@ -310,6 +319,7 @@ mod tests {
             flowFate: drain=30s
             loadBalancing: maglev
             serviceAnnotations: [flow-fate]
+            restartOnConfigChange: true
             iptables: {masqueradeAll: true, masqueradeBit: 3, localhostNodePorts: false, syncPeriod: 1h, minSyncPeriod: 0s}
             ipvs: {scheduler: wrr, strictARP: true, drainLimit: 3s}
             nftables: {flowtable: true}
@@ -336,8 +346,12 @@ mod tests {
             "nftables": { "flowtable": true },
             "conntrack": { "tcpBeLiberal": true, "tcpEstablishedTimeout": "7200000ms", "udpTimeout": "300ms" },
         });
-        assert_eq!(settings.configuration(Mode::Iptables, Some(Scheduler::Sh)), expected);
+        let different = ProxyOverride { scheduler: Some(Scheduler::Sh), ..ProxyOverride::default() };
+        assert_eq!(settings.configuration(Mode::Iptables, different), expected);
         assert_eq!(settings.flags(), ["--ipvs-drain-limit=3000ms"]);
+        assert!(settings.restarts_on_config_change());
+        let different = ProxyOverride { masquerade_all: Some(false), ..ProxyOverride::default() };
+        assert_eq!(settings.configuration(Mode::Nftables, different)["nftables"]["masqueradeAll"], false);
     }
 
     #[test]

@@ -15,7 +15,8 @@ pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
     let mut text = format!("{} ({})\n  {}\n", scenario.name, modes.join(", "), scenario.about);
     machines(&mut text, &store);
     services(&mut text, &store);
-    let configuration = scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), None);
+    let configuration =
+        scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), Default::default());
     let _ = writeln!(text, "  proxy   {configuration} {}", scenario.proxy.flags().join(" "));
     for (index, step) in scenario.steps.iter().enumerate() {
         let _ = writeln!(text, "  {:>2}. {} (line {})", index + 1, step.name, step.line);

@@ -29,7 +29,7 @@ impl<'a> PossibleModes<'a> {
             problems.extend(rules.iter().filter_map(|rule| self.unused(rule, Location::UNKNOWN)));
         }
         problems.extend(step.expect.counters.iter().filter_map(|rule| self.unused(&rule.value, rule.referenced)));
-        if let Action::StartProxy(StartFile { different: ProxyOverride { mode, scheduler }, .. }) = &step.action {
+        if let Action::StartProxy(StartFile { different: ProxyOverride { mode, scheduler, .. }, .. }) = &step.action {
             let always = all.iter().all(|mode| step.modes.contains(mode));
             for (node, mode) in step.nodes.iter().filter_map(|node| Some((node, (*mode)?))) {
                 let modes = self.0.entry(node).or_default();

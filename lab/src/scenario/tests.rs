@@ -47,7 +47,10 @@ fn a_scenario_loads_with_default_addresses() {
     let plan = resolve::probe(&store, probe, &scenario.steps[0].expect).unwrap();
     assert_eq!(plan.probe.to, "172.18.0.2:30080".parse().unwrap());
     assert_eq!(store.cluster_spec().pods[0].addresses, ["10.244.1.2".parse::<std::net::IpAddr>().unwrap()]);
-    assert_eq!(scenario.proxy.configuration(crate::mode::Mode::Iptables, None)["clusterCIDR"], "10.244.0.0/16");
+    assert_eq!(
+        scenario.proxy.configuration(crate::mode::Mode::Iptables, Default::default())["clusterCIDR"],
+        "10.244.0.0/16"
+    );
 }
 
 #[test]
@@ -254,6 +257,11 @@ fn start_proxy_changes_the_mode() {
             "startProxy.scheduler: lc is IPVS mode's, in which node-b is not by then",
         ),
         ("- name: x\n  startProxy: {at: node-a, mode: ipvs}\n", "unknown field `at`"),
+        (
+            "- name: x\n  startProxy: {node: node-a, when: ended}\n",
+            "startProxy.when: ended: a proxy ends by itself when",
+        ),
+        ("- name: x\n  startProxy: {node: node-a, masqueradeAll: true, when: late}\n", "unknown variant `late`"),
         ("- name: x\n  startProxy: 7\n", "a node, a list of nodes, or {node: NODE, mode: MODE, scheduler: SCHEDULER}"),
         ("- name: x\n  startProxy: {node: node-z, mode: ipvs}\n", "node-z"),
         (

@@ -46,7 +46,7 @@ fn every_scenario_renders_its_golden_file() {
         let node = scenario.cluster.nodes[0].name.clone();
         let mode = if scenario.modes.contains(&Mode::Iptables) { Mode::Iptables } else { scenario.modes[0] };
         let configuration = tempfile::NamedTempFile::new().unwrap();
-        fs::write(configuration.path(), scenario.proxy.configuration(mode, None).to_string()).unwrap();
+        fs::write(configuration.path(), scenario.proxy.configuration(mode, Default::default()).to_string()).unwrap();
         let mut flags = vec!["--manifests".to_owned(), manifests, "--hostname-override".to_owned(), node];
         flags.push(format!("--config={}", configuration.path().display()));
         flags.extend(scenario.proxy.flags());

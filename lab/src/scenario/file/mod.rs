@@ -40,7 +40,7 @@ pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile, nft_table};
 pub use scale::ScaleFile;
 pub use scan::{PortRange, ScanFile};
 pub(in crate::scenario) use start::StartMap;
-pub use start::{ProxyOverride, StartFile};
+pub use start::{ProxyOverride, StartFile, StartMoment};
 pub use step::{Action, DSCPS, DURATIONS, Effect, KernelOnly, ProxyAction, SIZES, STEP_KEYS, StepKey};
 pub use step_file::{CommonKeys, StepFile};
 

@@ -40,6 +40,8 @@ pub struct ProxyFile {
     pub feature_gates: BTreeMap<String, bool>,
     /// `true`: svcproxy keeps the API's objects in `/run/svclab/state/NODE`; default `false`.
     pub state_file: bool,
+    /// `true`: svcproxy ends when its configuration file changes, as kube-proxy always does; default `false`.
+    pub restart_on_config_change: bool,
     /// The Services whose traffic svcproxy counts, as `--service-counters` takes them; default: none.
     pub service_counters: Option<PlainText>,
     /// What becomes of open connections to a lost endpoint: `keep`, `reset` or `drain=TIME`; svcproxy's; default

@@ -9,6 +9,15 @@ use crate::scenario::values::{NodeChoice, OneOrMany};
 pub struct StartFile {
     pub node: OneOrMany<NodeChoice>,
     pub different: ProxyOverride,
+    /// `None`: at once, after a SIGTERM to a running proxy.
+    pub when: Option<StartMoment>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StartMoment {
+    /// When the running proxy has ended by itself, because its configuration file has changed.
+    Ended,
 }
 
 /// Settings that change with this start; `None`: unchanged.
@@ -16,10 +25,21 @@ pub struct StartFile {
 pub struct ProxyOverride {
     pub mode: Option<Mode>,
     pub scheduler: Option<Scheduler>,
+    pub masquerade_all: Option<bool>,
+}
+
+impl ProxyOverride {
+    pub fn or(self, earlier: ProxyOverride) -> ProxyOverride {
+        ProxyOverride {
+            mode: self.mode.or(earlier.mode),
+            scheduler: self.scheduler.or(earlier.scheduler),
+            masquerade_all: self.masquerade_all.or(earlier.masquerade_all),
+        }
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct StartMap {
     /// A node, a list of nodes, or `all`.
     node: OneOrMany<NodeChoice>,
@@ -27,14 +47,18 @@ pub struct StartMap {
     mode: Option<Mode>,
     /// The IPVS scheduler from this start on; default: as before.
     scheduler: Option<Scheduler>,
+    /// Whether the source of every packet to a cluster IP is masqueraded, from this start on; default: as before.
+    masquerade_all: Option<bool>,
+    /// `ended`: when the running proxy has ended by itself, because its configuration file has changed.
+    when: Option<StartMoment>,
 }
 
 impl<'de> Deserialize<'de> for StartFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match nodes_or(deserializer, "{node: NODE, mode: MODE, scheduler: SCHEDULER}")? {
-            NodesOr::Nodes(node) => StartFile { node, different: ProxyOverride::default() },
-            NodesOr::Map(StartMap { node, mode, scheduler }) => {
-                StartFile { node, different: ProxyOverride { mode, scheduler } }
+            NodesOr::Nodes(node) => StartFile { node, different: ProxyOverride::default(), when: None },
+            NodesOr::Map(StartMap { node, mode, scheduler, masquerade_all, when }) => {
+                StartFile { node, different: ProxyOverride { mode, scheduler, masquerade_all }, when }
             }
         })
     }

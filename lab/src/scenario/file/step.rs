@@ -22,7 +22,7 @@ use serde_saphyr::{Location, Spanned};
 use super::{
     BusyWriterFile, CommandFaultFile, ConnectFile, ExecFile, HealthCheckFile, ImpairFile, KillFile, LoadBalancerFile,
     LogFaultFile, Manifests, MetricFile, ProbeFile, ProxyOverride, RuleFile, ScaleFile, ScanFile, StartFile,
-    TrafficFile,
+    StartMoment, TrafficFile,
 };
 use crate::mode::{Mode, Need};
 use crate::scenario::error::Problem;
@@ -191,6 +191,8 @@ pub static STEP_KEYS: [StepKey; 38] = [
     step("startProxy", Effect::Rules, &[
         ("`startProxy: {node, mode: MODE}`", "starts the proxy in another mode, which later starts there keep; the file then needs what that mode needs"),
         ("`startProxy: {node, scheduler: NAME}`", "starts the proxy with another IPVS scheduler (`rr`, `wrr`, `lc`, `wlc`, `lblc`, `lblcr`, `dh`, `sh`, `sed`, `nq`, `mh`)"),
+        ("`startProxy: {node, masqueradeAll: BOOLEAN}`", "starts the proxy with `masqueradeAll`, or without"),
+        ("`startProxy: {node, …, when: ended}`", "writes the changed configuration file, waits until the proxy ends by itself, as kube-proxy does, and svcproxy with `restartOnConfigChange`, and starts it again; one that does not end within 30 s, or ends with status 0, fails the step"),
     ]),
     step("cleanupProxy", Effect::Rules, &[]),
     step("healthCheck", Effect::Reads, &[
@@ -238,7 +240,7 @@ pub static STEP_KEYS: [StepKey; 38] = [
 pub enum ProxyAction {
     Kill,
     Stop,
-    Start(ProxyOverride),
+    Start(ProxyOverride, Option<StartMoment>),
     /// SIGTERM, then `--cleanup`.
     Cleanup,
 }
@@ -277,6 +279,13 @@ impl Action {
             Action::BusyWriter(file) => (Location::UNKNOWN, file.mistake()?),
             Action::StartProxy(StartFile { different: ProxyOverride { mode: Some(Mode::Other), .. }, .. }) => {
                 let message = "startProxy.mode: no proxy is started in mode other: expected iptables, ipvs, nftables or userspace";
+                (Location::UNKNOWN, message.to_owned())
+            }
+            Action::StartProxy(StartFile { different, when: Some(_), .. })
+                if *different == ProxyOverride::default() =>
+            {
+                let message = "startProxy.when: ended: a proxy ends by itself when its configuration changes: expected \
+                               mode, scheduler or masqueradeAll as well";
                 (Location::UNKNOWN, message.to_owned())
             }
             Action::Idle(span) if span.0 < LEAST_IDLE => {
@@ -327,7 +336,7 @@ impl Action {
         match self {
             Action::KillProxy(file) if file.when.is_none() => Some(ProxyAction::Kill),
             Action::StopProxy(_) => Some(ProxyAction::Stop),
-            Action::StartProxy(file) => Some(ProxyAction::Start(file.different)),
+            Action::StartProxy(file) => Some(ProxyAction::Start(file.different, file.when)),
             Action::CleanupProxy(_) => Some(ProxyAction::Cleanup),
             _ => None,
         }

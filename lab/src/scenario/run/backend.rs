@@ -17,7 +17,7 @@ use crate::expect::{Mismatch, ProbePromise};
 use crate::report::{Evidence, StepVerdict};
 use crate::scenario::Step;
 use crate::scenario::execute::{Backend, Health, StepOutcome};
-use crate::scenario::file::{Action, HealthCheckFile, Listing, ProxyAction, RuleFamily, RuleFile};
+use crate::scenario::file::{Action, HealthCheckFile, Listing, ProxyAction, RuleFamily, RuleFile, StartMoment};
 use crate::scenario::resolve::{ClientRoute, ProbePlan, ScanPlan};
 use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
 use crate::scenario::values::ProbeTarget;
@@ -28,6 +28,8 @@ const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a proxy that reports no completion may work after its rules: stale flows, health-check ports, unused
 /// chains. Longer than a probe's patience, as the first probe may have hit a stale flow.
 const AFTER_RULES: Duration = Duration::from_secs(10);
+/// Also for a machine that does other things.
+const END_BY_CHANGE: Duration = Duration::from_secs(30);
 /// The limit of a request over an open or dead connection.
 pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
@@ -186,9 +188,13 @@ impl Backend for KernelLab {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
                 ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
-                ProxyAction::Start(different) => {
-                    self.proxies.end(node, SIGTERM).await?;
+                ProxyAction::Start(different, when) => {
                     self.proxies.set(node, different);
+                    if when == Some(StartMoment::Ended) {
+                        let limit = self.limit(END_BY_CHANGE);
+                        broken.extend(self.proxies.end_by_change(&self.feed, node, limit).await?);
+                    }
+                    self.proxies.end(node, SIGTERM).await?;
                     self.proxies.start(&self.cluster, &self.feed, node).await?;
                     kills.extend(self.arm_kills());
                 }
@@ -200,7 +206,7 @@ impl Backend for KernelLab {
         }
         let (killed, alive) = self.await_kills(kills).await?;
         broken.extend(alive);
-        if matches!(action, ProxyAction::Start(_)) {
+        if matches!(action, ProxyAction::Start(..)) {
             broken.extend(self.applied(since).await?);
         }
         Ok(StepOutcome::new(format!("{}{killed}", nodes.join(", ")), broken))

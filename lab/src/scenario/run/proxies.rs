@@ -20,7 +20,7 @@ use super::patience::{PATIENCE, Patience};
 use super::proxy::{ForeignProxy, HEALTH, Placeholders, ProxyUnderTest, Ready};
 use crate::expect::Mismatch;
 use crate::mode::Mode;
-use crate::scenario::file::{ProxyOverride, Scheduler};
+use crate::scenario::file::ProxyOverride;
 use crate::scenario::{IptablesVariant, ProxySettings};
 
 /// The EMSGSIZE error of iptables-nft and nft: the socket buffer is too small for a transaction.
@@ -40,7 +40,8 @@ pub(super) const SIGTERM: i32 = 15;
 pub(super) struct Proxies {
     proxy: ProxyUnderTest,
     modes: NodeModes,
-    schedulers: BTreeMap<String, Scheduler>,
+    /// What steps have changed, by node.
+    different: BTreeMap<String, ProxyOverride>,
     variant: IptablesVariant,
     /// `PATH` with the chosen iptables first, for foreign proxies.
     path: Option<(String, String)>,
@@ -65,7 +66,7 @@ impl Proxies {
         Proxies {
             proxy: options.proxy.clone(),
             modes: NodeModes::new(options.mode),
-            schedulers: BTreeMap::new(),
+            different: BTreeMap::new(),
             variant: options.variant,
             path: path.map(|path| ("PATH".to_owned(), path)),
             faked: BTreeMap::new(),
@@ -152,7 +153,8 @@ impl Proxies {
         if let Some(mode) = different.mode {
             self.modes.set(node, mode);
         }
-        self.schedulers.extend(different.scheduler.map(|scheduler| (node.to_owned(), scheduler)));
+        let all = self.different.entry(node.to_owned()).or_default();
+        *all = different.or(*all);
     }
 
     pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), LabError> {
@@ -193,16 +195,19 @@ impl Proxies {
 
     /// Writes the proxy's configuration file. Must not run while the proxy starts and reads the file.
     fn configure(&self, feed: &Feed, node: &str) -> Result<(), ClusterError> {
-        let mut config = self.settings.configuration(self.mode_of(node), self.schedulers.get(node).copied());
+        let mut config =
+            self.settings.configuration(self.mode_of(node), self.different.get(node).copied().unwrap_or_default());
         if let Some(kubeconfig) = feed.kubeconfig(node) {
             config["clientConnection"] = json!({ "kubeconfig": kubeconfig });
         }
         match &self.proxy {
             ProxyUnderTest::Foreign(foreign) => config = foreign.configuration(&config),
-            ProxyUnderTest::Own(_) if self.settings.has_state_file() && feed.manifests().is_none() => {
-                config["stateFile"] = json!({ "path": Path::new(STATE_FILES).join(node) });
+            ProxyUnderTest::Own(_) => {
+                config["restartOnConfigChange"] = self.settings.restarts_on_config_change().into();
+                if self.settings.has_state_file() && feed.manifests().is_none() {
+                    config["stateFile"] = json!({ "path": Path::new(STATE_FILES).join(node) });
+                }
             }
-            ProxyUnderTest::Own(_) => {}
         }
         let path = configuration(node);
         let directory = path.parent().unwrap_or(Path::new(WORK_DIR));
@@ -282,6 +287,27 @@ impl Proxies {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Writes the changed configuration file, and waits until the proxy ends because of it, as for a supervisor that
+    /// restarts what failed.
+    pub(super) async fn end_by_change(
+        &self,
+        feed: &Feed,
+        node: &str,
+        limit: Duration,
+    ) -> Result<Option<Mismatch>, ClusterError> {
+        self.configure(feed, node)?;
+        let seen = match self.running.get(node) {
+            None => "no proxy runs there".to_owned(),
+            Some(handle) => match handle.wait(limit).await {
+                Ok(ProcessEnd::Exited(1..)) => return Ok(None),
+                Ok(ended) => format!("{ended:?}"),
+                Err(_) => format!("it runs {} s later", limit.as_secs_f64()),
+            },
+        };
+        let expected = format!("the proxy on {node} ends, with an error's status, when its configuration file changes");
+        Ok(Some(Mismatch::new(expected, seen)))
     }
 
     pub(super) async fn end(&mut self, node: &str, signal: i32) -> Result<(), ClusterError> {

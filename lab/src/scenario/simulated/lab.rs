@@ -21,7 +21,7 @@ use super::rendered::Rendered;
 use super::{drain, targets};
 use crate::mode::Mode;
 use crate::scenario::error::Problem;
-use crate::scenario::file::{ProxyAction, Scheduler};
+use crate::scenario::file::{ProxyAction, ProxyOverride};
 use crate::scenario::resolve::{self, ClientRoute};
 use crate::scenario::values::ProbeTarget;
 use crate::scenario::{LoadError, ProxySettings, Scenario, Step, dry_run};
@@ -58,7 +58,7 @@ impl From<Problem> for SimError {
 #[derive(Debug, Clone)]
 pub(super) struct ProxySetup {
     pub(super) mode: Mode,
-    scheduler: Option<Scheduler>,
+    different: ProxyOverride,
     runs: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct SimLab {
 impl SimLab {
     pub fn start(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode) -> Result<SimLab, SimError> {
         let store = scenario.initial_objects()?;
-        let setup = ProxySetup { mode, scheduler: None, runs: true };
+        let setup = ProxySetup { mode, different: ProxyOverride::default(), runs: true };
         let spec = store.cluster_spec();
         let asks = scenario.steps.iter().any(|step| !step.expect.counters.is_empty());
         let proxy = &scenario.proxy;
@@ -131,7 +131,7 @@ impl SimLab {
         publish(self.objects.path(), &self.store.list())?;
         for (node, setup) in self.setups.iter().filter(|(_, setup)| setup.runs) {
             let configuration = self.configurations.path().join(format!("{node}.yaml"));
-            std::fs::write(&configuration, self.proxy.configuration(setup.mode, setup.scheduler).to_string())?;
+            std::fs::write(&configuration, self.proxy.configuration(setup.mode, setup.different).to_string())?;
             let mut flags = self.proxy.flags();
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
@@ -205,10 +205,10 @@ impl SimLab {
                     setup.runs = false;
                     self.rendered.remove(node);
                 }
-                ProxyAction::Start(different) => {
+                ProxyAction::Start(different, _) => {
                     setup.runs = true;
                     setup.mode = different.mode.unwrap_or(setup.mode);
-                    setup.scheduler = different.scheduler.or(setup.scheduler);
+                    setup.different = different.or(setup.different);
                 }
             }
         }

@@ -140,6 +140,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     )
     .only(NFTABLES),
     Mutant::new(
+        "settings-restart-on-config-change-ignored",
+        "ignores restartOnConfigChange",
+        "configuration-change",
+        Hook::Config(|config| config.restart_on_config_change = false),
+    ),
+    Mutant::new(
         "settings-service-annotations-ignored",
         "takes every annotation, though serviceAnnotations lists some",
         "node-options",
