@@ -114,7 +114,7 @@ pub static EXPECT_KEYS: [ExpectKey; 29] = [
     key("output", |expect| expect.output.is_some(), &[("`output`, `lacks`", "text that the output contains, does not contain")]),
     key("lacks", |expect| expect.lacks.is_some(), &[]),
     key("localEndpoints", |expect| expect.local_endpoints.is_some(), &[("`localEndpoints`", "the number of local endpoints")]),
-    key("made", |expect| expect.made.is_some(), &[("`made`, `failed`, `misdelivered`", "how many requests: a number, `\">=50\"` or `\"<=3\"`; default at least one, 0 and 0. Traffic continues until it has `made` the least number asked for, for 10 s at most")]),
+    key("made", |expect| expect.made.is_some(), &[("`made`, `failed`, `misdelivered`", "how many requests: a number, `\">=50\"` or `\"<=3\"`; default at least one, 0 and 0. Traffic continues until it has `made` the least number asked for, for a minute at most")]),
     key("failed", |expect| expect.failed.is_some(), &[]),
     key("misdelivered", |expect| expect.misdelivered.is_some(), &[]),
     key("grew", |expect| expect.grew.is_some(), &[("`grew`", "by how much since the previous note: a number, `\">=2\"` or `\"<=3\"`")]),
