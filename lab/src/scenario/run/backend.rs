@@ -28,7 +28,7 @@ const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a proxy that reports no completion may work after its rules: stale flows, health-check ports, unused
 /// chains. Longer than a probe's patience, as the first probe may have hit a stale flow.
 const AFTER_RULES: Duration = Duration::from_secs(10);
-/// Also for a machine that does other things.
+/// How long a proxy may take to notice that its configuration file has changed, and to end: an idle machine needs 0.2 s.
 const END_BY_CHANGE: Duration = Duration::from_secs(30);
 /// The limit of a request over an open or dead connection.
 pub(super) const ASK: Duration = Duration::from_secs(5);

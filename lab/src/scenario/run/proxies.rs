@@ -289,8 +289,8 @@ impl Proxies {
         }
     }
 
-    /// Writes the changed configuration file, and waits until the proxy ends because of it, as for a supervisor that
-    /// restarts what failed.
+    /// Writes the changed configuration file, and waits until the proxy ends because of it. Its status has to be an
+    /// error's: systemd's `Restart=on-failure` starts no other again.
     pub(super) async fn end_by_change(
         &self,
         feed: &Feed,
