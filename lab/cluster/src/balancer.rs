@@ -19,6 +19,7 @@ use super::host::ETH0;
 use super::validate::address_for;
 use super::vip_relay::NodeAddresses;
 use super::{ClusterError, http_get, vip_relay};
+use crate::traffic::source_ports::SourcePorts;
 
 const CHECK_EVERY: Duration = Duration::from_millis(75);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,6 +30,7 @@ pub(super) struct LoadBalancer {
     pub(super) namespace: Arc<Namespace>,
     spec: LoadBalancerSpec,
     nodes: Vec<NodeSpec>,
+    source_ports: SourcePorts,
     active: Mutex<BTreeMap<IpAddr, ActiveVip>>,
 }
 
@@ -48,8 +50,13 @@ struct CheckRounds {
 }
 
 impl LoadBalancer {
-    pub(super) fn new(namespace: Arc<Namespace>, spec: LoadBalancerSpec, nodes: Vec<NodeSpec>) -> LoadBalancer {
-        LoadBalancer { namespace, spec, nodes, active: Mutex::default() }
+    pub(super) fn new(
+        namespace: Arc<Namespace>,
+        spec: LoadBalancerSpec,
+        nodes: Vec<NodeSpec>,
+        source_ports: SourcePorts,
+    ) -> LoadBalancer {
+        LoadBalancer { namespace, spec, nodes, source_ports, active: Mutex::default() }
     }
 
     fn active(&self) -> MutexGuard<'_, BTreeMap<IpAddr, ActiveVip>> {
@@ -114,6 +121,7 @@ impl LoadBalancer {
                         targets: Arc::clone(&targets),
                         healthy: healthy.clone(),
                         node_port: *node_port,
+                        source_ports: self.source_ports.clone(),
                     };
                     relay.start(*protocol, listen, &mut tasks).await.map_err(failed())?;
                 }

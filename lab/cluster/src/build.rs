@@ -61,6 +61,7 @@ pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
     validate::cluster(spec)?;
     let switch = NodeNetwork::build(!spec.second_network.is_empty()).await?;
     let fabric = &switch;
+    let source_ports = SourcePorts::default();
     let nodes = spec.nodes.iter().enumerate();
     let nodes = try_join_all(nodes.map(|(port, one)| node(fabric, port, spec, one)));
     let first = spec.nodes.len();
@@ -70,10 +71,10 @@ pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         Ok((client.name.clone(), host.await?))
     }));
     let first = first + spec.clients.len();
-    let balancer = try_join_all(spec.load_balancer.iter().map(|lb| async move {
+    let balancer = try_join_all(spec.load_balancer.iter().map(async |lb| {
         let name = "load-balancer";
         let host = outside_host(fabric, first, name, HostRole::Balancer, spec, &lb.addresses).await?;
-        Ok(LoadBalancer::new(host, lb.clone(), spec.nodes.clone()))
+        Ok(LoadBalancer::new(host, lb.clone(), spec.nodes.clone(), source_ports.clone()))
     }));
     let (nodes, clients, mut balancer) = try_join!(nodes, clients, balancer)?;
     let nodes: BTreeMap<String, Node> = nodes.into_iter().collect();
@@ -98,6 +99,6 @@ pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         client_routes: tokio::sync::Mutex::default(),
         changing: tokio::sync::Mutex::default(),
         fabric: switch,
-        source_ports: SourcePorts::default(),
+        source_ports,
     })
 }

@@ -17,6 +17,8 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::traffic::source_ports::SourcePorts;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const UDP_IDLE: Duration = Duration::from_secs(60);
 
@@ -27,6 +29,7 @@ pub(super) struct VipRelay {
     pub(super) targets: Arc<NodeAddresses>,
     pub(super) healthy: watch::Receiver<Vec<String>>,
     pub(super) node_port: u16,
+    pub(super) source_ports: SourcePorts,
 }
 
 impl VipRelay {
@@ -66,11 +69,20 @@ impl VipRelay {
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { continue };
                     let (target, namespace) = (self.next(&turn), Arc::clone(&self.namespace));
-                    connections.spawn(relay_connection(client, target, namespace));
+                    connections.spawn(relay_connection(client, target, namespace, self.source_ports.clone()));
                 }
                 Some(_) = connections.join_next() => {}
             }
         }
+    }
+
+    async fn udp_to(&self, target: SocketAddr) -> Result<UdpSocket, NetnsError> {
+        let (ports, source) = (self.source_ports.clone(), sockets::anywhere(target));
+        let socket = self.namespace.run(move || ports.bind(source, sockets::bind_udp)).await?;
+        let failed = || NetnsError::io(format!("connecting UDP to {target}"));
+        let socket = socket.and_then(UdpSocket::from_std).map_err(failed())?;
+        socket.connect(target).await.map_err(failed())?;
+        Ok(socket)
     }
 
     async fn relay_udp(self, socket: Arc<UdpSocket>) {
@@ -86,7 +98,7 @@ impl VipRelay {
                 Entry::Occupied(known) => Arc::clone(known.get()),
                 Entry::Vacant(free) => {
                     let Some(target) = self.next(&turn) else { continue };
-                    let Ok(upstream) = udp_to(&self.namespace, target).await else { continue };
+                    let Ok(upstream) = self.udp_to(target).await else { continue };
                     let upstream = Arc::clone(free.insert(Arc::new(upstream)));
                     let (back, socket, known) = (Arc::clone(&upstream), Arc::clone(&socket), Arc::clone(&known));
                     conversations.spawn(async move {
@@ -103,10 +115,15 @@ impl VipRelay {
 }
 
 /// Relays a connection; if no node accepts it, the client gets a reset.
-async fn relay_connection(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
+async fn relay_connection(
+    mut client: TcpStream,
+    target: Option<SocketAddr>,
+    namespace: Arc<Namespace>,
+    source_ports: SourcePorts,
+) {
     let connect = async {
         let target = target?;
-        let socket = namespace.run(move || sockets::tcp(target));
+        let socket = namespace.run(move || source_ports.bind(sockets::anywhere(target), sockets::bind_tcp));
         let socket = socket.await.ok()?.ok()?;
         timeout(CONNECT_TIMEOUT, socket.connect(target)).await.ok()?.ok()
     };
@@ -118,13 +135,6 @@ async fn relay_connection(mut client: TcpStream, target: Option<SocketAddr>, nam
             let _ = client.set_zero_linger();
         }
     }
-}
-
-async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, NetnsError> {
-    let socket = sockets::udp(namespace, sockets::anywhere(target)).await?;
-    let connected = socket.connect(target).await;
-    connected.map_err(NetnsError::io(format!("connecting UDP to {target}")))?;
-    Ok(socket)
 }
 
 async fn relay_replies(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {

@@ -11,15 +11,13 @@ use svclab_netns::namespace::{self, NoStarts};
 use svclab_netns::sockets;
 use svclab_spec::Protocol;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome, RESET};
 
 const WHO: &str = "who?";
-/// How many ports a probe tries after its first: listening sockets of the host, such as a proxy's, may have some.
-const OTHER_PORTS: usize = 64;
 /// The longest UDP datagram, in bytes.
 pub(super) const MAX_DATAGRAM: usize = 1 << 16;
 
@@ -128,8 +126,8 @@ fn broken(error: &io::Error) -> ProbeAnswer {
 }
 
 async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
-    let bind = source(probe);
-    let socket = sockets::udp(&origin.namespace, bind).await?;
+    let socket = bound(origin, probe, sockets::bind_udp).await?;
+    let socket = UdpSocket::from_std(socket).map_err(NetnsError::io("a UDP socket"))?;
     set_dscp(&socket, probe.to, probe.dscp).map_err(NetnsError::io("setting the DSCP"))?;
     let (mut client, start) = (None, Instant::now());
     let exchange = async {
@@ -162,34 +160,31 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
     Ok(ProbeOutcome { answer, client, took: start.elapsed() })
 }
 
-/// Returns a bound socket. Without a `source_port` of the probe it takes the next of the origin that is free.
 async fn stream_socket(origin: &ProbeOrigin, probe: &Probe) -> Result<TcpSocket, NetnsError> {
-    let (namespace, mut bind) = (&origin.namespace, source(probe));
     let (protocol, to, dscp) = (probe.protocol, probe.to, probe.dscp);
-    let mut others = if probe.source_port.is_some() { 0 } else { OTHER_PORTS };
-    loop {
-        bind.set_port(probe.source_port.unwrap_or_else(|| origin.source_ports.next()));
-        let made = namespace.run(move || -> io::Result<TcpSocket> {
-            let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
-            set_dscp(&socket, to, dscp)?;
-            socket.set_reuseaddr(true)?;
-            socket.bind(bind)?;
-            Ok(socket)
-        });
-        match made.await? {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && others > 0 => others -= 1,
-            made => {
-                let attempt = format!("binding a {protocol} socket to {bind} in {}", namespace.name());
-                return made.map_err(NetnsError::io(attempt));
-            }
-        }
-    }
+    let bind = move |address| {
+        let socket = if protocol == Protocol::Sctp { sockets::sctp(address) } else { sockets::tcp(address) }?;
+        set_dscp(&socket, to, dscp)?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bound(origin, probe, bind).await
 }
 
-pub(super) fn source(probe: &Probe) -> SocketAddr {
+/// Binds a socket in the origin's namespace to the source of a probe; without a source port to the next one that is
+/// free.
+pub(super) async fn bound<T: Send + 'static>(
+    origin: &ProbeOrigin,
+    probe: &Probe,
+    bind: impl Fn(SocketAddr) -> io::Result<T> + Send + 'static,
+) -> Result<T, NetnsError> {
     let any = sockets::anywhere(probe.to);
-    let port = probe.source_port.unwrap_or(any.port());
-    SocketAddr::new(probe.source_address.unwrap_or(any.ip()), port)
+    let source = SocketAddr::new(probe.source_address.unwrap_or(any.ip()), probe.source_port.unwrap_or(0));
+    let attempt = format!("binding a {} socket to {source} in {}", probe.protocol, origin.namespace.name());
+    let ports = origin.source_ports.clone();
+    let made = origin.namespace.run(move || ports.bind(source, bind)).await?;
+    made.map_err(NetnsError::io(attempt))
 }
 
 pub(super) fn classify(error: &io::Error) -> ProbeAnswer {

@@ -11,7 +11,7 @@ use svclab_netns::dscp::set_dscp;
 use svclab_netns::sockets;
 use tokio::net::UdpSocket;
 
-use super::client::{MAX_DATAGRAM, classify, hold_starts, source};
+use super::client::{MAX_DATAGRAM, bound, classify, hold_starts};
 use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
@@ -19,9 +19,9 @@ use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOutcome; 2], NetnsError> {
-    let (bind, _starts) = (source(probe), hold_starts(probe).await);
-    let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
-    let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
+    let _starts = hold_starts(probe).await;
+    let socket = bound(origin, probe, sockets::bind_udp).await?;
+    let failed = || NetnsError::io(format!("two datagrams from {}", origin.namespace.name()));
     set_dscp(&socket, probe.to, probe.dscp).map_err(failed())?;
     // Only a connected socket receives ICMP errors.
     socket.connect(probe.to).map_err(failed())?;

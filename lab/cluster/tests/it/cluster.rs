@@ -301,11 +301,16 @@ async fn no_two_probes_of_a_cluster_share_a_source_port() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
     let to = "10.244.2.11:8080".parse().unwrap();
     let mut ports = BTreeSet::new();
-    for pod in ["p0", "p0", "p1", "p0"] {
-        let outcomes = cluster.probe_many(vec![probe(in_pod(pod), Protocol::Tcp, to); 20], 20).await.unwrap();
-        ports.extend(outcomes.iter().map(|outcome| outcome.client.unwrap().port()));
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for pod in ["p0", "p0", "p1", "p0"] {
+            // Of the 920 ports for datagrams two would be equal in all but one of a million runs if they were random.
+            let outcomes = cluster.probe_many(vec![probe(in_pod(pod), protocol, to); 230], 20).await.unwrap();
+            ports.extend(outcomes.iter().map(|outcome| outcome.client.unwrap().port()));
+        }
     }
-    assert_eq!(ports.len(), 80);
+    let pairs = cluster.probe_pairs(&probe(in_pod("p0"), Protocol::Udp, to), 10).await.unwrap();
+    ports.extend(pairs.iter().map(|outcome| outcome.client.unwrap().port()));
+    assert_eq!(ports.len(), 8 * 230 + 10);
 }
 
 async fn a_source_port_is_reusable_at_once() {

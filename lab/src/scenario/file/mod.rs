@@ -166,7 +166,7 @@ pub struct ProbeFile {
     #[schemars(description = "the number of requests at a time; default 16")]
     pub concurrency: Option<usize>,
     #[schemars(
-        description = "the port that the client binds; without it each TCP and SCTP probe of a run has a port of its own, so that no conntrack entry of an earlier, lost probe decides its fate"
+        description = "the port that the client binds; without it each probe of a run has a port of its own, so that no conntrack entry of an earlier probe decides its fate"
     )]
     pub source_port: Option<u16>,
     #[schemars(description = "the address that the client binds")]
