@@ -83,12 +83,16 @@ fn expanded(files: &InputFiles, names: &[PathBuf]) -> Result<Vec<PathBuf>, Exit>
         let mut found: Vec<PathBuf> = entries.collect::<Result<_, _>>().map_err(wrong)?;
         found.retain(|file| file.extension().is_some_and(|extension| extension == "yaml") && file.is_file());
         if found.is_empty() {
-            return Err(Exit::usage(format!("{} has no scenario: no file NAME.yaml", name.display())));
+            return Err(no_scenario(name));
         }
         found.sort();
         expanded.extend(found);
     }
     Ok(expanded)
+}
+
+pub(crate) fn no_scenario(folder: &Path) -> Exit {
+    Exit::usage(format!("{} has no scenario: no file NAME.yaml", folder.display()))
 }
 
 /// Returns `given`, else `$SVCPROXY`; both name a program or a description.

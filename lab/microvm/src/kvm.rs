@@ -75,7 +75,7 @@ mod tests {
         assert!(!try_out("echo Linux version 6.1 > $console"), "it ended on the way");
         assert!(!try_out("exec sleep 60"), "it hangs");
         assert!(!try_out("exit 1"), "KVM is refused");
-        let nothing = QemuProgram { command: vec!["/no/such/qemu".to_owned()], env: Vec::new() };
+        let nothing = QemuProgram { command: vec!["/proc/nowhere/qemu".to_owned()], env: Vec::new() };
         assert!(!boots(&nothing, Path::new("/k"), DEADLINE));
     }
 }

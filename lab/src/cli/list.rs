@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::exit::{Exit, USAGE};
+use crate::find::no_scenario;
 use crate::scenario::{LoadError, Scenario, load};
 use crate::shipped;
 
@@ -51,6 +52,9 @@ fn scenarios(args: &ListArgs) -> Result<BTreeMap<PathBuf, Result<Scenario, LoadE
             return Err(Exit::usage(format!("cannot read {}: {error}", folder.display())));
         }
         _ => {}
+    }
+    if args.directory.is_some() && files.is_empty() {
+        return Err(no_scenario(folder));
     }
     if args.directory.is_none() {
         files.extend(shipped::scenarios().map(Path::to_owned));

@@ -142,7 +142,7 @@ fn files_that_are_no_shards_are_errors() {
     let told = merged(&[run, serde_json::to_value(Matrix::default()).unwrap()]).map(drop).unwrap_err();
     assert!(told.starts_with("0.json is a report of `svclab run`, and 1.json is a matrix of"), "{told}");
     assert_eq!(merge(&[]).unwrap_err(), MergeError::Empty);
-    assert!(merge(&[Path::new("/nowhere").to_owned()]).unwrap_err().to_string().starts_with("/nowhere: "));
+    assert!(merge(&[Path::new("/proc/nowhere").to_owned()]).unwrap_err().to_string().starts_with("/proc/nowhere: "));
     assert_eq!(ProgramRecord::own().name, "svclab");
 }
 

@@ -132,6 +132,8 @@ fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
     let text = "name: s\nabout: x\ncluster: {nodes: 0}\nsteps:\n- name: a\n  prob: {from: pod/a}\n";
     std::fs::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
+    let empty = directory.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
     for (args, says) in [
         (&["run", path][..], "s.yaml:"),
         (&["check", path], "s.yaml:"),
@@ -139,7 +141,8 @@ fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
         (&["run"], "<FILE>"),
         (&["run", "hairpin", "--mode", "ipvz"], "ipvz"),
         (&["run", "kill-mid-sync", "--mode", "ipvs"], "--mode leaves nothing to run: kill-mid-sync is for iptables"),
-        (&["list", "/nonexistent"], "/nonexistent"),
+        (&["list", "/proc/nowhere"], "cannot read /proc/nowhere"),
+        (&["list", empty.to_str().unwrap()], "empty has no scenario"),
         (&["exec", "--pid", "1", "node/a", "--", "true"], "svclab up FILE"),
     ] {
         let output = run(args);
@@ -151,7 +154,7 @@ fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
 
 #[test]
 fn a_missing_requirement_exits_with_3_and_says_how_to_get_it() {
-    let output = run(&["run", "hairpin", "--proxy", "/nonexistent/proxy"]);
+    let output = run(&["run", "hairpin", "--proxy", "/proc/nowhere/proxy"]);
     assert_eq!(output.status.code(), Some(3), "{}", err(&output));
     assert!(err(&output).contains("cargo build -p svcproxy"), "{}", err(&output));
 }
@@ -308,7 +311,7 @@ fn collect_reads_this_machine() {
 
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.tar");
-    let output = run(&["collect", file.to_str().unwrap(), "--kubeconfig", "/nowhere", "--redact"]);
+    let output = run(&["collect", file.to_str().unwrap(), "--kubeconfig", "/proc/nowhere", "--redact"]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(err(&output).contains("network.json") && err(&output).contains("not read"), "{}", err(&output));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -316,11 +319,11 @@ fn collect_reads_this_machine() {
     assert!(read.host.starts_with("x-") && read.network.is_some());
     assert!(read.unread.iter().any(|unread| unread.what == "objects"), "{:?}", read.unread);
 
-    let output = run(&["collect", "-", "--kubeconfig", "/nowhere"]);
+    let output = run(&["collect", "-", "--kubeconfig", "/proc/nowhere"]);
     let read = svclab_snapshot::Snapshot::read(&output.stdout[..]).unwrap();
     assert!(!read.host.starts_with("x-") && read.network.is_some());
 
-    let nowhere = run(&["collect", "/nowhere/node.tar", "--kubeconfig", "/nowhere"]);
+    let nowhere = run(&["collect", "/proc/nowhere/node.tar", "--kubeconfig", "/proc/nowhere"]);
     assert_eq!(nowhere.status.code(), Some(3), "{}", err(&nowhere));
-    assert!(err(&nowhere).contains("/nowhere/node.tar"), "{}", err(&nowhere));
+    assert!(err(&nowhere).contains("/proc/nowhere/node.tar"), "{}", err(&nowhere));
 }

@@ -95,7 +95,7 @@ fn a_closed_reader_causes_no_panic() {
         &["run", "hairpin", "--simulate", "--mode", "iptables"],
         &["run", "hairpin", "--simulate", "--mode", "iptables", "--json", "-"],
         &["explain", "--scenario", "hairpin", "--from", "pod/web", "--to", "service/web"],
-        &["collect", "-", "--kubeconfig", "/nowhere"],
+        &["collect", "-", "--kubeconfig", "/proc/nowhere"],
         &["--help"],
         &["run", "--help"],
     ] {
@@ -353,8 +353,8 @@ fn completions_and_manual_pages_have_the_command_line() {
     let page = std::fs::read_to_string(folder.path().join("svclab.1")).unwrap();
     assert!(page.contains(".TH svclab 1") && page.contains("Exit status"), "{page}");
     assert!(folder.path().join("svclab-run.1").is_file() && !folder.path().join("svclab-guest-init.1").exists());
-    let nowhere = svclab(folder.path(), &["man", "/nowhere"]);
-    assert!(nowhere.status.code() == Some(2) && err(&nowhere).contains("/nowhere"), "{}", err(&nowhere));
+    let nowhere = svclab(folder.path(), &["man", "/proc/nowhere"]);
+    assert!(nowhere.status.code() == Some(2) && err(&nowhere).contains("/proc/nowhere"), "{}", err(&nowhere));
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn exec_has_the_exit_status_of_the_command() {
         assert_eq!(seen, format!("{name}\n{name}\n"));
     }
     for (command, status, says) in [
-        (&["/no/such/program"][..], 127, "node/node-a: /no/such/program: No such file"),
+        (&["/proc/nowhere/program"][..], 127, "node/node-a: /proc/nowhere/program: No such file"),
         (&["no-such-program"], 127, "no-such-program"),
         (&["/etc/passwd"], 126, "Permission denied"),
         (&["sh", "-c", "kill -TERM $$"], 143, ""),

@@ -244,8 +244,8 @@ async fn commands_run_on_every_host() {
     assert_eq!(other.ended, ProcessEnd::Exited(1));
     let slow = cluster.exec(&node("a"), &line("sleep 60"), Duration::from_millis(50)).await;
     assert_eq!(slow.unwrap_err().to_string(), "running sleep in a: not within 50ms");
-    let missing = cluster.exec(&node("a"), &line("/no/such"), limit).await.unwrap_err().to_string();
-    assert!(missing.contains("/no/such") && missing.contains("No such file"), "{missing}");
+    let missing = cluster.exec(&node("a"), &line("/proc/nowhere"), limit).await.unwrap_err().to_string();
+    assert!(missing.contains("/proc/nowhere") && missing.contains("No such file"), "{missing}");
     let unknown = cluster.exec(&node("z"), &line("true"), limit).await.unwrap_err();
     assert_eq!(unknown.to_string(), "there is no node z in this cluster");
 }

@@ -171,7 +171,7 @@ mod tests {
         ] {
             assert_eq!(asked(script).0, Err(message.to_owned()), "{script}");
         }
-        let missing = ExecConfig { command: Some("/no/such/plugin".to_owned()), ..plugin("") };
+        let missing = ExecConfig { command: Some("/proc/nowhere/plugin".to_owned()), ..plugin("") };
         let error = credentials(&missing, &mut AuthInfo::default()).expect_err("no such file");
         assert_eq!(error.to_string(), "cannot be run: No such file or directory (os error 2)");
     }

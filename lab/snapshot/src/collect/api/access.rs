@@ -155,7 +155,7 @@ mod tests {
             let cluster = json!({ "certificate-authority-data": BASE64.encode(b"PEM"), "server": "https://x" });
             assert_eq!(kubeconfig["clusters"][0]["cluster"], cluster);
         }
-        let mut missing = json!({ "users": [{ "user": { "client-key": "/nowhere" } }] });
-        assert_eq!(settle(&mut missing, &inside).unwrap_err().0, "/nowhere");
+        let mut missing = json!({ "users": [{ "user": { "client-key": "/proc/nowhere" } }] });
+        assert_eq!(settle(&mut missing, &inside).unwrap_err().0, "/proc/nowhere");
     }
 }

@@ -364,7 +364,7 @@ mod tests {
         let path = directory.path().join("p.yaml");
         for (text, says) in [
             ("name: x\ncommand: []\n", "command: expected a program"),
-            ("name: x\ncommand: [/nonexistent]\n", "no program /nonexistent"),
+            ("name: x\ncommand: [/proc/nowhere]\n", "no program /proc/nowhere"),
             ("name: x\ncommand: [/bin/sh, '{nodes}']\n", "{nodes} is none of {node}"),
             ("name: x\ncommands: [/bin/sh]\n", "commands"),
             ("name: x\ncommand: [/bin/sh]\nmodes: [netfilter]\n", "netfilter"),
@@ -372,7 +372,7 @@ mod tests {
             ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, since: '1.8'}]\n", "unknown field `since`"),
             ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, versions: '>=1.8'}]\n", "`versions` of ipvs goes with"),
             ("name: x\ncommand: [/bin/sh]\ninit: []\n", "init: expected a program"),
-            ("name: x\ncommand: [/bin/sh]\nready: {command: [/nonexistent]}\n", "ready.command: there is no program"),
+            ("name: x\ncommand: [/bin/sh]\nready: {command: [/proc/nowhere]}\n", "ready.command: there is no program"),
             ("name: x\ncommand: [/bin/sh]\nfamilies: [ipv5]\n", "ipv5"),
             ("name: x\ncommand: [/bin/sh]\nfamilies: []\n", "families: expected ipv4, ipv6 or both"),
             ("name: x\ncommand: [/bin/sh]\ntables: [my-proxy]\n", "tables: my-proxy: expected a family (ip, "),
