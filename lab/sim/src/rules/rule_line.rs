@@ -1,7 +1,7 @@
 use super::error::{ParseResult, Problem};
 use super::matches::Match;
 use super::target::RuleTarget;
-use super::tokens::OptionReader;
+use super::tokens::{OptionReader, bare};
 use super::{Family, TableName};
 use super::{Rule, RuleHeader, Test};
 use crate::protocol::Protocol;
@@ -105,7 +105,7 @@ impl RuleReader<'_, '_> {
             return Err(problem);
         }
         let not = if self.words.negated() { "! " } else { "" };
-        self.rule.matches.push(Match::Unknown { name: String::new(), options: format!("{not}-p {value}") });
+        self.rule.matches.push(Match::Unknown { name: String::new(), options: format!("{not}-p {}", bare(value)) });
         Ok(true)
     }
 

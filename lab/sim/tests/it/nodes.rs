@@ -136,6 +136,7 @@ fn unmodelled_parts_are_kept_as_text() {
         "-m limit --limit 5/week -m mark --mark 0x1 -j DROP",
         "-p udplite -m multiport --dports 5 -j DROP",
         "-p icmp -m icmp --icmp-type 300 -j DROP",
+        "-p \"a b\" -j DROP",
         "-j TARPIT",
         "-j TARPIT --honeypot",
         "-j LOG --log-loud 5",
