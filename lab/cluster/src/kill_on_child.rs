@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use procfs::ProcResult;
 use procfs::process::{Process, all_processes};
 use tokio::task::JoinHandle;
 
@@ -46,12 +47,25 @@ impl KillOnChild {
 /// Finds a child by command line; skips one with its parent's, which has not called exec yet.
 fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
     let parents_own = command_line(parent.as_raw())?;
-    let children = all_processes().ok()?.flatten().filter(|process| {
-        let stat = process.stat();
-        stat.is_ok_and(|stat| stat.ppid == parent.as_raw())
-    });
-    let mut commands = children.filter_map(|child| Some((child.pid, command_line(child.pid)?)));
+    let children = children(parent.as_raw()).unwrap_or_else(|_| children_among_all(parent.as_raw()));
+    let mut commands = children.into_iter().filter_map(|child| Some((child, command_line(child)?)));
     commands.find(|(_, command)| command.contains(wanted) && *command != parents_own)
+}
+
+/// Fails on a kernel without `CONFIG_PROC_CHILDREN`, and when a thread ends meanwhile.
+fn children(parent: i32) -> ProcResult<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in Process::new(parent)?.tasks()? {
+        children.extend(thread?.children()?);
+    }
+    Ok(children.into_iter().filter_map(|child| child.try_into().ok()).collect())
+}
+
+/// Slow: on a busy machine a child may begin and end meanwhile.
+fn children_among_all(parent: i32) -> Vec<i32> {
+    let is_child = |process: &Process| process.stat().is_ok_and(|stat| stat.ppid == parent);
+    let all = all_processes().into_iter().flatten().flatten();
+    all.filter(is_child).map(|process| process.pid).collect()
 }
 
 /// Returns the words joined by spaces; `None` for an ended process or a zombie.

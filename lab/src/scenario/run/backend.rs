@@ -24,7 +24,7 @@ use crate::scenario::values::ProbeTarget;
 
 /// How long the load balancer may take by default to follow the nodes' health.
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
-const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a proxy that reports no completion may work after its rules: stale flows, health-check ports, unused
 /// chains. Longer than a probe's patience, as the first probe may have hit a stale flow.
 const AFTER_RULES: Duration = Duration::from_secs(10);
