@@ -224,7 +224,7 @@ async fn an_object_that_stops_matching_is_deleted_and_one_that_begins_is_added()
     assert_eq!(seen, ["DELETED web", "ADDED web", "MODIFIED web"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_watch_sends_bookmarks_periodically_and_before_its_end() {
     let shared = shared();
     let version = shared.version();

@@ -15,6 +15,7 @@ const SETTLE: &str = "1";
 /// What collecting, auditing and asking take here, besides the period, on a busy machine without optimisation: a stopped
 /// proxy does not answer for its configuration.
 const SLACK: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Auditor<'l> {
     lab: &'l LiveLab,
@@ -97,8 +98,7 @@ fn each_auditor_finds_what_is_broken_on_its_node_and_that_it_is_mended() {
         let proxy = format!("svcproxy.*{}", broken.node);
         run(&lab, broken.node, &["pkill", "-STOP", "-f", &proxy]);
         run(&lab, broken.node, &["iptables-nft", "-t", "nat", "-F", "KUBE-SERVICES"]);
-        let found =
-            broken.after("found", PERIOD + SLACK, |findings| findings.iter().any(|one| one.contains("default/web")));
+        let found = broken.after("found", PATIENCE, |findings| findings.iter().any(|one| one.contains("default/web")));
         let events = "svclab_audit_events_total{result=\"sent\"}";
         eventually("Events are sent", || broken.metric(events) >= 1.0);
         let sent = broken.metric(events);
@@ -111,7 +111,7 @@ fn each_auditor_finds_what_is_broken_on_its_node_and_that_it_is_mended() {
             assert_eq!(other.findings().unwrap(), [""; 0], "on {} while {} is broken", other.node, broken.node);
         }
         run(&lab, broken.node, &["pkill", "-CONT", "-f", &proxy]);
-        let gone = broken.after("gone", PERIOD + SLACK, |findings| findings.is_empty());
+        let gone = broken.after("gone", PATIENCE, |findings| findings.is_empty());
         println!("{}: found after {found:?}, gone after {gone:?}", broken.node);
         assert_eq!(broken.metric("svclab_audit_events_total{result=\"failed\"}"), 0.0);
     }

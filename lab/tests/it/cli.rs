@@ -14,7 +14,7 @@ fn svclab(args: &[&str]) -> Command {
 }
 
 fn run(args: &[&str]) -> Output {
-    finish(svclab(args), Duration::from_secs(60))
+    finish(svclab(args), Duration::from_secs(250))
 }
 
 fn out(output: &Output) -> String {

@@ -37,7 +37,7 @@ svclab probe --from pod/web --to service/web --count 5
 svclab exec node/node-b -- ipvsadm -Ln
 svclab exec pod/web -- wget -qO- http://$(svclab exec node/node-a -- sh -c 'ipvsadm -Ln' | sed -n 's/^TCP  \\(10[.]96[^ ]*\\).*/\\1/p')/
 svclab logs node-a | head -1
-svclab pcap pod/web --count 1 & sleep 2; svclab probe --from pod/web --to service/web >/dev/null; wait
+svclab pcap pod/web --count 1 2>/run/pcap & until grep -q listening /run/pcap; do sleep 0.1; done; svclab probe --from pod/web --to service/web >/dev/null; wait
 echo to-standard-error >&2
 ";
 

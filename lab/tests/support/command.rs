@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::finish;
 
-pub const LIMIT: Duration = Duration::from_secs(100);
+pub const LIMIT: Duration = Duration::from_secs(250);
 
 pub fn svclab(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));

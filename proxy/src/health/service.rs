@@ -178,8 +178,14 @@ mod tests {
         [Ipv4Addr::LOCALHOST.into()].into()
     }
 
+    /// Returns a port that no other program is given: until the process ends, a socket that never listens is bound to it.
     fn free_port() -> u16 {
-        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        std::mem::forget(socket);
+        port
     }
 
     /// Waits until the runtime has dropped the port's listener.

@@ -1,6 +1,6 @@
 //! `svcproxy check` and `svcproxy render` with the API.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -302,12 +302,17 @@ fn the_api_is_asked_for_what_the_proxy_needs() {
     let mut waiting = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
     waiting.args(["check", "--wait"]).args(FINE).args(flags).stdout(Stdio::piped());
     let mut waiting = Ended(waiting.spawn().unwrap());
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut lines = BufReader::new(waiting.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut said: Vec<String> = Vec::new();
+    while !said.last().is_some_and(|line| line.starts_with("problem ")) {
+        said.push(lines.next().unwrap());
+    }
     assert!(waiting.0.try_wait().unwrap().is_none());
     runtime.block_on(api.up());
     let status = wait_for("the check to end", || waiting.0.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
-    let said = std::io::read_to_string(waiting.0.stdout.take().unwrap()).unwrap();
+    said.extend(lines);
+    let said = said.join("\n");
     assert_eq!(said.matches("problem ").count(), 1, "{said}");
     assert!(said.contains(kinds), "{said}");
 }

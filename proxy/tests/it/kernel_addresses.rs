@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{inside, shell};
+use crate::support::{inside, shell, wait_for};
 use svcproxy::kernel::addresses::{self, Addresses as _};
 
 /// More addresses than fit into one message.
@@ -70,6 +70,8 @@ fn objects_are_read_again_only_after_a_change() {
         return;
     }
     shell("ip link add one type veth peer name other && ip link set one up && ip addr add 192.0.2.1/24 dev one");
+    // The kernel announces the missing carrier up to a second later (`linkwatch_event`).
+    wait_for("the link's state", || shell("ip -o link show one").contains(" state LOWERLAYERDOWN ").then_some(()));
     let mut reader = addresses::AddressReader::default();
     // A dump shows a new IPv6 address at once; the announcement follows from a work queue (`addrconf_dad_work`).
     let known = |reader: &mut addresses::AddressReader| {

@@ -139,7 +139,7 @@ fn reset_in_mode(mode: &str, state: &str) {
     for (connection, by_client) in &mut lost {
         assert!(is_reset(if *by_client { &mut connection.server } else { &mut connection.client }));
     }
-    write_file(directory, "cluster.json", &cluster(3, "drain=1s", &all));
+    write_file(directory, "cluster.json", &cluster(3, "drain=5s", &all));
     proxy.synced(Some("3"));
     let mut drained: Vec<Connection> = listeners
         .iter()
@@ -150,9 +150,9 @@ fn reset_in_mode(mode: &str, state: &str) {
     let mut proxy = Proxy::start(&flags);
     proxy.synced(Some("3"));
     assert!(drained.iter_mut().all(Connection::works));
-    write_file(directory, "cluster.json", &cluster(4, "drain=1s", &[]));
+    write_file(directory, "cluster.json", &cluster(4, "drain=5s", &[]));
     proxy.synced(Some("4"));
-    assert!(drained.iter_mut().all(Connection::works), "the drain lasts a second");
+    assert!(drained.iter_mut().all(Connection::works), "the drain lasts five seconds");
     wait_for("the end of the drain", || has_drained(mode, "ip", "10.96.0.1").then_some(()));
     wait_for("that of IPv6", || has_drained(mode, "ip6", "fd00:96::1").then_some(()));
     assert!(drained.iter_mut().all(|connection| is_reset(&mut connection.client)));

@@ -11,7 +11,7 @@ fn said(flags: &[&str]) -> String {
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
     let proxy = LoggedProxy::start(manifests.path(), flags);
     ready();
-    proxy.lines().join("\n")
+    proxy.ended().join("\n")
 }
 
 #[test]

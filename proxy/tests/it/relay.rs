@@ -11,7 +11,7 @@ use svcproxy::relay::limits::RelayLimits;
 use svcproxy::relay::{ListenError, Listener, RelayBackends, RelayEngine, Relays, engine, tcp, udp};
 use svcproxy::testing::port_name;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -88,8 +88,12 @@ async fn echo_at_the_end() -> SocketAddr {
     address
 }
 
-async fn refusing() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// Returns the address of a socket that never listens, and whose port therefore nobody else gets.
+fn refusing() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 async fn ask(address: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -171,7 +175,7 @@ async fn ports_of_a_service_that_share_their_clients_choose_one_address() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_refusal_the_next_backend_gets_the_connection() {
     let mut engine = engine_of(roomy());
-    let (dead, alive) = (refusing().await, echo_at_the_end().await);
+    let ((_port, dead), alive) = (refusing(), echo_at_the_end().await);
     let address = start(&mut engine, Protocol::Tcp, &[dead, alive]);
     for number in 0..20u8 {
         assert_eq!(soon("the echo", ask(address, &[number])).await.unwrap(), [number]);
@@ -429,13 +433,17 @@ async fn an_idle_association_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_refused_datagram_the_next_backend_gets_the_rest() {
     let mut engine = engine_of(roomy());
-    let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let alive = udp_server().await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    }
+    // Last of all, so that none of these gets its port.
+    let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let mut backends = [dead, alive];
     backends.sort_unstable();
     let address = start(&mut engine, Protocol::Udp, &backends);
-    for _ in 0..4 {
-        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    for client in clients {
         // The refused datagram is lost; the next one is not.
         let asked = async {
             while tokio::time::timeout(Duration::from_millis(200), exchange(&client, address)).await.is_err() {}

@@ -27,6 +27,13 @@ impl LoggedProxy {
         LoggedProxy(command.env_remove("RUST_LOG").stderr(stderr).spawn().unwrap(), log)
     }
 
+    /// Ends the proxy and returns all that it has logged: its log thread may be behind.
+    pub fn ended(mut self) -> Vec<String> {
+        kill(Pid::from_raw(self.0.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        self.0.wait().unwrap();
+        self.lines()
+    }
+
     pub fn lines(&self) -> Vec<String> {
         std::fs::read_to_string(self.1.path()).unwrap().lines().map(str::to_owned).collect()
     }
@@ -111,7 +118,7 @@ fn configurations_that_kube_proxy_warns_of_are_warnings_once() {
             &[&["--conntrack-max-per-core=0", "--oom-score-adj=0"], flags].concat(),
         );
         ready();
-        proxy.lines().into_iter().filter(|line| line.contains(" WARN ")).collect::<Vec<_>>()
+        proxy.ended().into_iter().filter(|line| line.contains(" WARN ")).collect::<Vec<_>>()
     };
     let dual = "--cluster-cidr=10.244.0.0/16,fd00::/64";
     for (flags, expected) in [

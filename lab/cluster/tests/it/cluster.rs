@@ -144,6 +144,7 @@ async fn a_hairpin_without_masquerade_times_out() {
 
             let masquerade = format!("{tool} -t nat -A POSTROUTING -s {own} -d {own} -j MASQUERADE");
             run(&cluster, node("a"), &masquerade).await;
+            itself.timeout = Duration::from_secs(10);
             let outcome = cluster.probe(&itself).await.unwrap();
             let (server, seen) = replied(&outcome);
             assert_eq!(server, "default/p0", "{cni:?} {tool}");

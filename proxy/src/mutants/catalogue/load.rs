@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     idle("load-ends", "ends when nothing has happened for a while", |_| {
-        again(Duration::from_secs(8), || std::process::exit(0))
+        static SYNCS: AtomicU64 = AtomicU64::new(0);
+        let own = SYNCS.fetch_add(1, Ordering::Relaxed) + 1;
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(8));
+            if SYNCS.load(Ordering::Relaxed) == own {
+                std::process::exit(0);
+            }
+        });
+        Duration::ZERO
     }),
     Mutant::new(
         "load-kernel-collects",

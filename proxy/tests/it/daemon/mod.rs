@@ -113,7 +113,7 @@ async fn a_state_file_ends_no_flow_that_rules_have_sent_somewhere() {
     let recalled = Some(SystemTime::now());
     lab.batches.send(Batch { changes: cluster(), recalled, ..Batch::default() }).unwrap();
     wait_for("flows that no rule has met go", || !flows.lock().unwrap().contains(&early)).await;
-    assert_eq!(lab.health.snapshot().recalled, recalled);
+    wait_for("it is told", || lab.health.snapshot().recalled == recalled).await;
     assert_eq!(*flows.lock().unwrap(), [known, unknown]);
     // The API says the same.
     lab.publish(Vec::new());

@@ -68,6 +68,15 @@ pub struct ScriptedApi {
     changed: watch::Sender<u64>,
     tls: Option<TlsAcceptor>,
     task: Option<JoinSet<()>>,
+    /// Never listens: keeps the port from others while the server is down.
+    _port: tokio::net::TcpSocket,
+}
+
+fn bound(address: SocketAddr) -> tokio::net::TcpSocket {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
 }
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -80,19 +89,16 @@ pub const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 impl ScriptedApi {
     pub async fn start(tls: Option<TlsAcceptor>) -> ScriptedApi {
         let world = Arc::new(Mutex::new(ServerContent { version: 10, ..ServerContent::default() }));
-        let address = "127.0.0.1:0".parse().unwrap();
-        let mut api = ScriptedApi { address, world, changed: watch::channel(0).0, tls, task: None };
+        let port = bound("127.0.0.1:0".parse().unwrap());
+        let address = port.local_addr().unwrap();
+        let mut api = ScriptedApi { address, world, changed: watch::channel(0).0, tls, task: None, _port: port };
         api.up().await;
         api
     }
 
     /// Listens again on the same port.
     pub async fn up(&mut self) {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind(self.address).unwrap();
-        let listener = socket.listen(16).unwrap();
-        self.address = listener.local_addr().unwrap();
+        let listener = bound(self.address).listen(16).unwrap();
         let mut task = JoinSet::new();
         task.spawn(serve(listener, Arc::clone(&self.world), self.changed.subscribe(), self.tls.clone()));
         self.task = Some(task);
@@ -259,7 +265,9 @@ fn respond(
     if verb == "list" {
         let list = list(&held, &path, parameter("limit").as_deref(), parameter("continue").as_deref());
         let mut bytes = if protobuf { protobuf::answer(&list) } else { list.to_string().into_bytes() };
-        bytes.resize(bytes.len() + held.zeros, 0);
+        if path == SERVICES {
+            bytes.resize(bytes.len() + held.zeros, 0);
+        }
         let gzip = held.gzip && header("accept-encoding").is_some_and(|accepted| accepted.contains("gzip"));
         if gzip {
             let mut packed = GzEncoder::new(Vec::new(), Compression::fast());

@@ -195,10 +195,10 @@ async fn credentials_that_hang_stop_nothing_else() {
     nix::unistd::mkfifo(&answer, nix::sys::stat::Mode::S_IRWXU).unwrap();
     // The plugin sleeps in open(2) until it is answered.
     write(&format!("echo $$ >> {0}/pids; cat {0}/answer", directory.path().display()));
-    let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_millis(20));
+    let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_secs(1));
     let mut source = KubernetesSource::start(connector, "n1", &timing(), &SourceReports::default());
     // The test has one thread, which the plugin must not block.
-    let late = "no credentials after 20ms: the credential plugin sh takes that long";
+    let late = "no credentials after 1s: the credential plugin sh takes that long";
     until("the complaint", || log.lines().iter().any(|line| line.contains(late))).await;
     write("exit 7");
     std::fs::write(&answer, "swordfish").unwrap();
