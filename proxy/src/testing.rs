@@ -1,15 +1,30 @@
-//! Objects for tests, all in the namespace `default`.
+//! Objects for tests, all in the namespace `default`, and ports.
 #![allow(clippy::unwrap_used, reason = "only tests use this module")]
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use crate::model::{Change, LABEL_SERVICE_NAME, ObjectKey, Protocol, ServicePortName, ShortString};
 use crate::state::endpoints::Endpoint;
 use crate::state::service::{ServicePort, TrafficPolicy};
+
+/// Takes a free port of 127.0.0.1 from all other programs for as long as the socket lives. The socket never listens:
+/// connections are refused, and a listener with `SO_REUSEADDR` can still use the port.
+///
+/// # Panics
+/// If no port is free.
+pub fn held_port() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
 
 pub fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)

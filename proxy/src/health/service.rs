@@ -148,7 +148,7 @@ mod tests {
     use crate::health::AppliedVersions;
     use crate::http::ask;
     use crate::model::Family;
-    use crate::testing::key;
+    use crate::testing::{held_port, key};
     use std::net::{Ipv4Addr, Ipv6Addr};
     use std::time::Duration;
 
@@ -178,14 +178,11 @@ mod tests {
         [Ipv4Addr::LOCALHOST.into()].into()
     }
 
-    /// Returns a port that no other program is given: until the process ends, a socket that never listens is bound to it.
+    /// Held until the process ends.
     fn free_port() -> u16 {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let port = socket.local_addr().unwrap().port();
+        let (socket, address) = held_port();
         std::mem::forget(socket);
-        port
+        address.port()
     }
 
     /// Waits until the runtime has dropped the port's listener.

@@ -9,9 +9,9 @@ use svcproxy::model::{Family, FlowFate, Protocol, ServicePortName};
 use svcproxy::plan::BackendSet;
 use svcproxy::relay::limits::RelayLimits;
 use svcproxy::relay::{ListenError, Listener, RelayBackends, RelayEngine, Relays, engine, tcp, udp};
-use svcproxy::testing::port_name;
+use svcproxy::testing::{held_port, port_name};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -86,14 +86,6 @@ async fn echo_at_the_end() -> SocketAddr {
         }
     });
     address
-}
-
-/// Returns the address of a socket that never listens, and whose port therefore nobody else gets.
-fn refusing() -> (TcpSocket, SocketAddr) {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = socket.local_addr().unwrap();
-    (socket, address)
 }
 
 async fn ask(address: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -175,7 +167,7 @@ async fn ports_of_a_service_that_share_their_clients_choose_one_address() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_refusal_the_next_backend_gets_the_connection() {
     let mut engine = engine_of(roomy());
-    let ((_port, dead), alive) = (refusing(), echo_at_the_end().await);
+    let ((_port, dead), alive) = (held_port(), echo_at_the_end().await);
     let address = start(&mut engine, Protocol::Tcp, &[dead, alive]);
     for number in 0..20u8 {
         assert_eq!(soon("the echo", ask(address, &[number])).await.unwrap(), [number]);

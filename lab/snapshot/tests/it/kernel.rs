@@ -225,7 +225,7 @@ async fn interfaces(handle: &Handle) {
     handle.address().add(BRIDGE, v6, 64).execute().await.unwrap();
     let neighbour = handle.neighbours().add(BRIDGE, [10, 1, 0, 9].into());
     neighbour.link_layer_address(&[2, 0, 0, 0, 0, 9]).execute().await.unwrap();
-    // The kernel collects failed entries of the whole machine, but none that another program answers for.
+    // The kernel removes failed entries of all namespaces now and then, but none with this flag (`neigh_periodic_work`).
     run(&["ip", "neighbour", "add", "10.1.0.8", "dev", "br.0", "nud", "failed", "extern_learn"]);
     run(&["ip", "link", "set", "port", "type", "bridge_slave", "isolated", "on"]);
     handle.link().add(LinkVeth::new("away", "far").build()).execute().await.unwrap();

@@ -50,7 +50,7 @@ fn get(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
     stream.set_read_timeout(Some(ANSWER))?;
     stream.set_write_timeout(Some(ANSWER))?;
-    // In one piece: a server may answer the first and close, and later pieces would fail.
+    // In one write: a server may answer the first piece and close, and then the next one fails.
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

@@ -16,7 +16,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use svcproxy::testing::held_port;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -68,15 +69,8 @@ pub struct ScriptedApi {
     changed: watch::Sender<u64>,
     tls: Option<TlsAcceptor>,
     task: Option<JoinSet<()>>,
-    /// Never listens: keeps the port from others while the server is down.
-    _port: tokio::net::TcpSocket,
-}
-
-fn bound(address: SocketAddr) -> tokio::net::TcpSocket {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap();
-    socket
+    /// Keeps the port while the server is down.
+    _port: TcpSocket,
 }
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -89,8 +83,7 @@ pub const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 impl ScriptedApi {
     pub async fn start(tls: Option<TlsAcceptor>) -> ScriptedApi {
         let world = Arc::new(Mutex::new(ServerContent { version: 10, ..ServerContent::default() }));
-        let port = bound("127.0.0.1:0".parse().unwrap());
-        let address = port.local_addr().unwrap();
+        let (port, address) = held_port();
         let mut api = ScriptedApi { address, world, changed: watch::channel(0).0, tls, task: None, _port: port };
         api.up().await;
         api
@@ -98,7 +91,7 @@ impl ScriptedApi {
 
     /// Listens again on the same port.
     pub async fn up(&mut self) {
-        let listener = bound(self.address).listen(16).unwrap();
+        let listener = TcpListener::bind(self.address).await.unwrap();
         let mut task = JoinSet::new();
         task.spawn(serve(listener, Arc::clone(&self.world), self.changed.subscribe(), self.tls.clone()));
         self.task = Some(task);
