@@ -22,7 +22,8 @@ use super::{ClusterError, http_get, vip_relay};
 use crate::traffic::source_ports::SourcePorts;
 
 const CHECK_EVERY: Duration = Duration::from_millis(75);
-const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// A single check that gets no answer in this time withdraws the node.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Metric of the blackhole route that takes effect while no node is healthy.
 const LAST_RESORT: u32 = 4096;
 

@@ -24,7 +24,7 @@ use super::NetnsError;
 use super::mac::Mac;
 
 /// The time limit for interfaces; usually milliseconds suffice.
-const WORKING_WITHIN: Duration = Duration::from_secs(5);
+const WORKING_WITHIN: Duration = Duration::from_secs(30);
 
 /// A bridge.
 #[derive(Debug, Clone, Copy)]

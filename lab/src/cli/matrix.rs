@@ -12,6 +12,7 @@ use crate::find;
 use crate::matrix::{Cell, Column, Matrix, markdown};
 use crate::mode::Mode;
 use crate::report::RunRecord;
+use crate::report::terminal::counted;
 use crate::scenario::Scenario;
 use crate::scenario::run::ForeignProxy;
 use crate::schedule::child::{self, ChildOutput};
@@ -97,7 +98,7 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
             break;
         }
         let (version, mode) = (one.version(), one.mode);
-        eprintln!("{version} in {mode} mode: {} scenarios", one.scenarios.len());
+        eprintln!("{version} in {mode} mode: {}", counted(one.scenarios.len(), "scenario"));
         let order = order(args, &description, mode, &one.scenarios);
         let report = reports.join(format!("{version}-{mode}.json"));
         let output = ChildOutput::To(Stream::Err);

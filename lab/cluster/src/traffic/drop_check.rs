@@ -21,7 +21,7 @@ use super::source_ports::SourcePorts;
 /// A control may take the time limit divided by this.
 const LIMIT_SHARE: u32 = 4;
 const CONTROLS: usize = 40;
-const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct ProbeOrigin {

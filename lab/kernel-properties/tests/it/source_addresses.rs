@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -21,6 +22,8 @@ use crate::support::{CaseContext, KernelCase};
 
 /// Nodes that are drawn.
 const NODES: u32 = 12;
+const SETTLES: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(300);
 
 pub fn cases() -> Vec<KernelCase> {
     vec![KernelCase::inside("the_kernel_chooses_the_same_source", the_kernel_chooses_the_same_source)]
@@ -43,15 +46,27 @@ async fn compare(commands: Vec<String>, destinations: Vec<String>) -> Vec<String
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         make(&commands);
-        let snapshot = runtime.block_on(collect(&CollectOptions::default()));
         let all: BTreeSet<String> = destinations.into_iter().collect();
-        let differences = all.iter().filter_map(|to| {
-            let (kernel, simulated) = (of_kernel(to), of_simulator(&snapshot, to.parse().unwrap()));
-            (kernel != simulated).then(|| format!("to {to}: kernel: {kernel}; simulator: {simulated}"))
-        });
-        differences.collect()
+        // The kernel adds the local routes of IPv6 addresses from a work queue.
+        let end = Instant::now() + SETTLES;
+        loop {
+            let snapshot = runtime.block_on(collect(&CollectOptions::default()));
+            let differences = differences(&snapshot, &all);
+            if differences.is_empty() || Instant::now() > end {
+                return differences;
+            }
+            std::thread::sleep(PAUSE);
+        }
     };
     namespace.run(work).await.unwrap()
+}
+
+fn differences(snapshot: &Snapshot, destinations: &BTreeSet<String>) -> Vec<String> {
+    let differences = destinations.iter().filter_map(|to| {
+        let (kernel, simulated) = (of_kernel(to), of_simulator(snapshot, to.parse().unwrap()));
+        (kernel != simulated).then(|| format!("to {to}: kernel: {kernel}; simulator: {simulated}"))
+    });
+    differences.collect()
 }
 
 fn ip(arguments: &str) -> Option<String> {
@@ -73,7 +88,7 @@ fn make(commands: &[String]) {
     for command in commands {
         let _ = ip(command);
     }
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(PAUSE);
 }
 
 fn of_kernel(to: &str) -> String {

@@ -11,6 +11,7 @@ use crate::console::Stream;
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::{Mode, Need};
+use crate::report::terminal::counted;
 use crate::report::{RunRecord, ScenarioRecord};
 use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::scenario::{IptablesVariant, Scenario};
@@ -136,7 +137,7 @@ impl Examination<'_> {
             if signals::stop().is_some() {
                 break;
             }
-            eprintln!("{mode} mode: {} scenarios", files.len());
+            eprintln!("{mode} mode: {}", counted(files.len(), "scenario"));
             let order = RunArgs { audit: true, ..self.order(mode, files.clone()) };
             let run = self.run(order, ChildOutput::To(Stream::Err))?;
             self.take(mode, &run);

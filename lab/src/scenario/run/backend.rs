@@ -10,7 +10,7 @@ use svclab_cluster::ClusterError;
 use svclab_cluster::traffic::probe::{ClusterHost, ProbeAnswer, ProbeOutcome};
 
 use super::error::LabError;
-use super::lab::KernelLab;
+use super::lab::{HANGS_AFTER, KernelLab};
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::expect::counters::Ruleset;
 use crate::expect::{Mismatch, ProbePromise};
@@ -24,7 +24,6 @@ use crate::scenario::values::ProbeTarget;
 
 /// How long the load balancer may take by default to follow the nodes' health.
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
-const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a proxy that reports no completion may work after its rules: stale flows, health-check ports, unused
 /// chains. Longer than a probe's patience, as the first probe may have hit a stale flow.
 const AFTER_RULES: Duration = Duration::from_secs(10);
@@ -151,7 +150,7 @@ impl Backend for KernelLab {
     }
 
     async fn health(&mut self, from: &ClusterHost, _: &str, address: SocketAddr) -> Result<Health, String> {
-        let answer = self.cluster.http_get(from, address, "/healthz", HEALTH_PATIENCE).await;
+        let answer = self.cluster.http_get(from, address, "/healthz", HANGS_AFTER).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let local_endpoints = body.get("localEndpoints").and_then(serde_json::Value::as_u64);

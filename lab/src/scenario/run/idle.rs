@@ -22,7 +22,7 @@ const THREADS: u64 = 2;
 const SETTLES: Duration = Duration::from_secs(10);
 const CALM: Duration = Duration::from_millis(500);
 /// Short-lived resources (a connection, pipes of a command) may exist this long after the measurement.
-const MOMENT: Duration = Duration::from_secs(2);
+const MOMENT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// The samples of a median: one may count a child between fork and exec twice or not at all.
 const LOOKS: usize = 3;

@@ -27,7 +27,8 @@ use crate::mode::Mode;
 use crate::report::Idle;
 use crate::scenario::{IptablesVariant, Scenario};
 
-pub(super) const COMMAND: Duration = Duration::from_secs(30);
+/// The limit of a command, and of a request to a proxy: who takes longer hangs. A busy machine may stand still for seconds.
+pub(super) const HANGS_AFTER: Duration = Duration::from_secs(30);
 /// The last lines of each proxy's log in the report of a failed start.
 const START_LOG_LINES: usize = 10;
 
@@ -245,7 +246,7 @@ impl KernelLab {
     }
 
     pub(super) async fn exec(&self, place: &ClusterHost, argv: &[String]) -> Result<ExecOutput, ClusterError> {
-        self.exec_within(place, argv, COMMAND).await
+        self.exec_within(place, argv, HANGS_AFTER).await
     }
 
     pub(super) async fn exec_within(

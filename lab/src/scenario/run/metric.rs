@@ -1,14 +1,13 @@
 //! Proxies' metrics and their own health.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use svclab_cluster::ClusterError;
 use svclab_cluster::HttpAnswer;
 use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::error::LabError;
-use super::lab::KernelLab;
+use super::lab::{HANGS_AFTER, KernelLab};
 use super::proxy::HEALTH;
 use crate::expect::Mismatch;
 use crate::scenario::execute::StepOutcome;
@@ -16,8 +15,6 @@ use crate::scenario::file::{ExpectFile, HealthCheckFile, HealthPath};
 use crate::scenario::{resolve, rule_checks};
 
 pub(super) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
-/// The limit of a request for metrics; generous, as the proxy reads rule counters.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the sum of a metric's samples; `None` without samples. `name{label="value",…}` sums those with these labels,
 /// whatever others they have.
@@ -35,7 +32,7 @@ pub(super) fn sum(text: &str, name: &str) -> Option<f64> {
 
 impl KernelLab {
     async fn get(&self, from: &ClusterHost, address: SocketAddr, path: &str) -> Result<HttpAnswer, Mismatch> {
-        let answer = self.cluster.http_get(from, address, path, PATIENCE).await;
+        let answer = self.cluster.http_get(from, address, path, HANGS_AFTER).await;
         let wanted = || format!("{address}{path} answers {from}");
         answer.map_err(|error: ClusterError| Mismatch::new(wanted(), error.to_string()))
     }

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::RunOptions;
-use super::lab::KernelLab;
+use super::lab::{HANGS_AFTER, KernelLab};
 use crate::bundle::{self, BundleStep, FailedCall, FailedPromise, FailedStep};
 use crate::expect::Mismatch;
 use crate::explanation::{self, WantedEnd};
@@ -24,7 +24,10 @@ use crate::scenario::{Scenario, Step, execute};
 
 /// The most failed steps with evidence: later failures usually follow from earlier ones.
 const MOST: usize = 3;
-const LIMIT: Duration = Duration::from_secs(10);
+/// The limit of `svclab collect`. A program that hangs leaves the others half of it.
+const COLLECT: Duration = HANGS_AFTER.saturating_mul(2);
+/// The limit of each part of the evidence.
+const LIMIT: Duration = HANGS_AFTER.saturating_mul(3);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvidenceLevel {

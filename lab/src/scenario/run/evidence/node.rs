@@ -2,17 +2,14 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use svclab_cluster::traffic::probe::ClusterHost;
 
-use super::super::lab::KernelLab;
+use super::super::lab::{HANGS_AFTER, KernelLab};
 use super::super::proxies::configuration;
-use super::{LIMIT, archive_inside};
+use super::{COLLECT, LIMIT, archive_inside};
 use crate::bundle;
 
-/// Limits of `svclab collect` in seconds, in all and per tool; shorter than [`LIMIT`].
-const COLLECT: (u64, u64) = (8, 4);
 /// The kernel's file of conntrack entries, for nodes without the program `conntrack`.
 const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
 
@@ -53,8 +50,8 @@ impl KernelLab {
         let mut flag = |name: &str, value: String| argv.extend([format!("--{name}"), value]);
         flag("node-name", node.to_owned());
         flag("proxy-config", shown(&configuration(node)));
-        flag("deadline", COLLECT.0.to_string());
-        flag("tool-deadline", COLLECT.1.to_string());
+        flag("deadline", COLLECT.as_secs().to_string());
+        flag("tool-deadline", HANGS_AFTER.as_secs().to_string());
         if let Some(kubeconfig) = self.kubeconfig(node) {
             flag("kubeconfig", shown(&kubeconfig));
         }
@@ -68,8 +65,7 @@ impl KernelLab {
         let mut text = String::new();
         for family in ["ipv4", "ipv6"] {
             let argv = ["conntrack", "-L", "-f", family].map(str::to_owned);
-            let limit = Duration::from_secs(COLLECT.1);
-            match self.exec_within(&place, &argv, limit).await {
+            match self.exec_within(&place, &argv, HANGS_AFTER).await {
                 Ok(output) if output.success() => text.push_str(&output.stdout),
                 _ => {
                     let read = self.cluster.run(&place, || std::fs::read_to_string(CONNECTIONS)).await;

@@ -8,9 +8,9 @@ use svclab_cluster::traffic::probe::ClusterHost;
 use super::sample::{Sample, growth, median, metric};
 use super::{KernelLab, SoakNodeRow};
 use crate::log::complains;
+use crate::scenario::run::lab::HANGS_AFTER;
 use crate::scenario::run::metric::METRICS;
 
-const PATIENCE: Duration = Duration::from_secs(5);
 const KEPT: usize = 3;
 
 pub(super) struct ProxyWatch {
@@ -71,7 +71,7 @@ impl ProxyWatch {
             lab.proxies.handle(&self.node).and_then(ProcessHandle::tree_usage).map_or(self.used, |work| work.processor);
         let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
         let place = ClusterHost::Node(self.node.clone());
-        if let Ok(answer) = lab.cluster.http_get(&place, METRICS, "/metrics", PATIENCE).await {
+        if let Ok(answer) = lab.cluster.http_get(&place, METRICS, "/metrics", HANGS_AFTER).await {
             let of = |name: &str| metric(&answer.body, &format!("kubeproxy_sync_proxy_rules_{name}"));
             self.syncs = of("duration_seconds_count");
             self.failures = of("iptables_restore_failures_total") + of("iptables_partial_restore_failures_total");
