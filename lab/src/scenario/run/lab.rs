@@ -27,7 +27,8 @@ use crate::mode::Mode;
 use crate::report::Idle;
 use crate::scenario::{IptablesVariant, Scenario};
 
-/// The limit of a command, and of a request to a proxy: who takes longer hangs. A busy machine may stand still for seconds.
+/// The limit of a command, and of a request to a proxy: whatever takes longer hangs. An audit took six seconds on a busy
+/// machine.
 pub(super) const HANGS_AFTER: Duration = Duration::from_secs(30);
 /// The last lines of each proxy's log in the report of a failed start.
 const START_LOG_LINES: usize = 10;
