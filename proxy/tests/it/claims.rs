@@ -191,7 +191,7 @@ fn by_name(state: &State) -> BTreeMap<svcproxy::model::ServicePortName, ServiceP
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn by_whatever_changes_each_claim_is_with_who_the_rule_says(

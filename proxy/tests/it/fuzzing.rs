@@ -141,7 +141,7 @@ const DUMP: &[&[u8]] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn answers_of_the_api(bytes in inputs(API)) {
